@@ -1,0 +1,120 @@
+//! The one door to the disk: files are written whole or not at all, and are private.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_DIR: u32 = 0o700;
+
+/// Writes `bytes` so that a reader, or a crash at any moment, sees the old content or the new one whole.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let parent = parent_of(path);
+    let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(parent)?;
+    // The mode of an existing file is kept: a shared `.mcp.json` must stay readable to its readers.
+    let mode = fs::metadata(path).map_or(PRIVATE_FILE, |m| m.permissions().mode() & 0o777);
+    file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    // The rename itself is durable only once the folder is.
+    File::open(parent)?.sync_all()
+}
+
+/// Appends one line in one write, so that lines of several processes never mix.
+pub fn append_line(path: &Path, line: &str) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(line.len() + 1);
+    bytes.extend_from_slice(line.as_bytes());
+    bytes.push(b'\n');
+    let mut file = OpenOptions::new().append(true).create(true).mode(PRIVATE_FILE).open(path)?;
+    file.write_all(&bytes)
+}
+
+/// Creates a folder, and those above it, that only its owner can enter, whatever the umask.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(PRIVATE_DIR))
+}
+
+/// Reads a regular file of at most `limit` bytes, without waiting on FIFOs or devices.
+pub fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, ReadRefused> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(ReadRefused::NotAFile);
+    }
+    if metadata.len() > limit {
+        return Err(ReadRefused::TooLarge { bytes: metadata.len(), limit });
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(ReadRefused::TooLarge { bytes: bytes.len() as u64, limit });
+    }
+    Ok(bytes)
+}
+
+/// Why a file was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadRefused {
+    /// The system said no.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A folder, FIFO, socket or device.
+    #[error("it is not a regular file")]
+    NotAFile,
+    /// More than the limit.
+    #[error("it has {bytes} bytes, more than the {limit} that are read")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The most that is read.
+        limit: u64,
+    },
+}
+
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_written_file_is_private_and_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        write_atomic(&path, b"one").unwrap();
+        write_atomic(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn a_fifo_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(read_bounded(&path, 10), Err(ReadRefused::NotAFile)));
+    }
+
+    #[test]
+    fn a_large_file_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large");
+        File::create(&path).unwrap().set_len(5 << 30).unwrap();
+        assert!(matches!(read_bounded(&path, 1 << 20), Err(ReadRefused::TooLarge { .. })));
+    }
+}

@@ -1,0 +1,15 @@
+//! Words that all folders share: names and ids, files written whole, locks, time and text.
+//!
+//! Nothing here knows about agents, processes or protocols.
+
+mod files;
+mod ids;
+mod lock;
+mod text;
+mod time;
+
+pub use files::{ReadRefused, append_line, create_private_dir, read_bounded, write_atomic};
+pub use ids::{AgentName, InvalidAgentName, RESERVED_MAIN, RunId};
+pub use lock::{FileLock, LockBusy};
+pub use text::{nearest, one_line, shorten, without_controls};
+pub use time::{Timestamp, now, parse_age};

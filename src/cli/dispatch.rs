@@ -1,0 +1,40 @@
+//! From the command line to a command.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use super::args::{Arguments, Command};
+use super::exit::Exit;
+use super::{completions, render};
+use crate::config::Settings;
+
+/// Runs the program and says how it ended.
+pub fn main() -> ExitCode {
+    run(&Arguments::parse()).into()
+}
+
+fn run(arguments: &Arguments) -> Exit {
+    let settings = match Settings::resolve(arguments.root.as_deref()) {
+        Ok(settings) => settings,
+        Err(error) => return refuse(&error),
+    };
+    let _ = settings;
+    match &arguments.command {
+        Command::Completions { shell } => completions::run(*shell),
+    }
+}
+
+/// Says an error with its causes, one line, and that nothing was done.
+fn refuse(error: &dyn Error) -> Exit {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        cause = source.source();
+    }
+    render::problem(text);
+    Exit::Usage
+}

@@ -1,0 +1,7 @@
+//! The `adjutant` program: everything is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    adjutant::cli::main()
+}

@@ -1,0 +1,3 @@
+//! What users are promised, tested from outside: one file per subject.
+
+mod support;

@@ -1,0 +1,64 @@
+//! A throw-away project to test in, and the program to test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A project in a folder of its own that is gone when the test ends.
+pub struct TestContext {
+    folder: tempfile::TempDir,
+}
+
+impl TestContext {
+    /// An empty project.
+    pub fn new() -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("adjutant-test-")
+            .tempdir()
+            .expect("a temporary folder");
+        fs::create_dir_all(folder.path().join("home")).expect("a home");
+        fs::create_dir_all(folder.path().join("project")).expect("a project");
+        Self { folder }
+    }
+
+    /// The project's root.
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("project").canonicalize().expect("the project is there")
+    }
+
+    /// A home folder that is nobody's.
+    pub fn home(&self) -> PathBuf {
+        self.folder.path().join("home").canonicalize().expect("the home is there")
+    }
+
+    /// Writes a file of the project, with the folders above it.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
+        let path = self.root().join(path);
+        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("its folder");
+        fs::write(path, content).expect("the file");
+        self
+    }
+
+    /// Writes `agents/<name>/agent.md`.
+    pub fn agent(&self, name: &str, content: &str) -> &Self {
+        self.write(format!("agents/{name}/agent.md"), content)
+    }
+
+    /// The program, in this project, with an environment that holds nothing of the developer's.
+    pub fn adjutant<const N: usize>(&self, arguments: [&str; N]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_adjutant"));
+        command
+            .args(arguments)
+            .current_dir(self.root())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.home())
+            .env("NO_COLOR", "1");
+        command
+    }
+
+    /// Runs the program to its end.
+    pub fn run<const N: usize>(&self, arguments: [&str; N]) -> Output {
+        self.adjutant(arguments).output().expect("the program starts")
+    }
+}
