@@ -1,1 +1,3 @@
+//! Benchmarks of the catalog.
+
 fn main() {}

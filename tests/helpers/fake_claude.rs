@@ -1,1 +1,3 @@
+//! A `claude` that misbehaves on purpose.
+
 fn main() {}
