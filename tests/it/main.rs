@@ -1,4 +1,15 @@
 //! What users are promised, tested from outside: one file per subject.
 
+#![allow(
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::needless_pass_by_value,
+    reason = "a test says what it found by panicking"
+)]
+
 #[allow(dead_code, reason = "the tests that use all of it land one by one")]
 mod support;
