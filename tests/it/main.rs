@@ -11,5 +11,7 @@
     reason = "a test says what it found by panicking"
 )]
 
+mod architecture;
+
 #[allow(dead_code, reason = "the tests that use all of it land one by one")]
 mod support;

@@ -1,0 +1,208 @@
+//! Reads a Rust file to the paths it mentions, as the compiler would see them: comments and strings
+//! are gone, `use` lines and aliases are resolved, and test code is left out.
+
+use std::collections::HashMap;
+use std::iter::Peekable;
+
+use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree, token_stream};
+
+/// A path as written somewhere in a file, made absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mention {
+    pub line: usize,
+    /// `std::fs::write`, `crate::base::now`, `println!`; a glob ends in `*`.
+    pub path: String,
+}
+
+type Tokens = Peekable<token_stream::IntoIter>;
+
+/// Every path in `source`, which is the file at `module` (`["policy", "rules"]` for `policy/rules.rs`).
+pub fn mentions(source: &str, module: &[&str]) -> Result<Vec<Mention>, String> {
+    let stream: TokenStream = source.parse().map_err(|error| format!("cannot be read: {error}"))?;
+    let mut found =
+        Found { module: module.iter().map(ToString::to_string).collect(), ..Found::default() };
+    found.walk(stream);
+    Ok(found.resolved())
+}
+
+/// The first item with a body of its own (`fn`, `impl`, `struct`, …) outside of test code.
+pub fn first_logic(source: &str) -> Option<(usize, String)> {
+    const LOGIC: [&str; 8] =
+        ["fn", "impl", "struct", "enum", "trait", "macro_rules", "static", "const"];
+    let mut tokens = source.parse::<TokenStream>().ok()?.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Punct(mark) if mark.as_char() == '#' => skip_if_test(&mut tokens),
+            TokenTree::Ident(word) if LOGIC.contains(&word.to_string().as_str()) => {
+                return Some((word.span().start().line, word.to_string()));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[derive(Default)]
+struct Found {
+    module: Vec<String>,
+    /// Names that `use` lines bring in, with what they stand for.
+    names: HashMap<String, String>,
+    imports: Vec<Mention>,
+    uses: Vec<Mention>,
+}
+
+impl Found {
+    fn walk(&mut self, stream: TokenStream) {
+        let mut tokens = stream.into_iter().peekable();
+        while let Some(token) = tokens.next() {
+            match token {
+                TokenTree::Punct(mark) if mark.as_char() == '#' => skip_if_test(&mut tokens),
+                TokenTree::Group(group) => self.walk(group.stream()),
+                TokenTree::Ident(word) if word == "use" => self.import_tree("", &mut tokens),
+                TokenTree::Ident(word) => {
+                    let line = word.span().start().line;
+                    let path = rest_of_path(word.to_string(), &mut tokens);
+                    self.uses.push(Mention { line, path });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// One branch of a `use`: `a::b`, `a::b as c`, `a::*`, `a::{…}`; ends at `,`, `;` or the group's end.
+    fn import_tree(&mut self, prefix: &str, tokens: &mut Tokens) {
+        let mut path = prefix.to_owned();
+        let mut line = 0;
+        let mut name = String::new();
+        for token in tokens.by_ref() {
+            match token {
+                TokenTree::Punct(mark) if matches!(mark.as_char(), ',' | ';') => break,
+                TokenTree::Punct(mark) if mark.as_char() == '*' => {
+                    line = mark.span().start().line;
+                    path = join(&path, "*");
+                }
+                TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                    self.import_branches(&path, &group);
+                    return skip_semicolon(tokens);
+                }
+                // `as` keeps the path and changes the name, which is the word after it.
+                TokenTree::Ident(word) if word == "as" => line = 0,
+                TokenTree::Ident(word) => {
+                    let renamed = line == 0 && !name.is_empty();
+                    line = word.span().start().line;
+                    name = word.to_string();
+                    if !renamed && !(name == "self" && !path.is_empty()) {
+                        path = join(&path, &name);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if line > 0 {
+            self.import(Mention { line, path }, &name);
+        }
+    }
+
+    fn import_branches(&mut self, prefix: &str, group: &Group) {
+        let mut tokens = group.stream().into_iter().peekable();
+        while tokens.peek().is_some() {
+            self.import_tree(prefix, &mut tokens);
+        }
+    }
+
+    fn import(&mut self, mention: Mention, name: &str) {
+        let own_name = mention.path.rsplit("::").next().unwrap_or_default();
+        let name = if name == "self" { own_name } else { name };
+        self.names.insert(name.to_owned(), mention.path.clone());
+        self.imports.push(mention);
+    }
+
+    fn resolved(self) -> Vec<Mention> {
+        let absolute = |path: &str| self.absolute(path);
+        let imports = self.imports.iter().map(|m| (m, absolute(&m.path)));
+        // A lone word is a variable, a field or a type; what type it is, its `use` line has said.
+        let said = |m: &&Mention| m.path.contains("::") || m.path.ends_with('!');
+        let uses = self.uses.iter().filter(said).map(|m| {
+            let (first, rest) = m.path.split_once("::").unwrap_or((&m.path, ""));
+            let whole = self.names.get(first).map(|full| join(full, rest));
+            (m, absolute(whole.as_deref().unwrap_or(&m.path)))
+        });
+        let mut all: Vec<Mention> =
+            imports.chain(uses).map(|(m, path)| Mention { line: m.line, path }).collect();
+        all.sort_by(|a, b| (a.line, &a.path).cmp(&(b.line, &b.path)));
+        all.dedup();
+        all
+    }
+
+    /// `super::` and `self::` spelt out from the crate's root.
+    fn absolute(&self, path: &str) -> String {
+        let mut module = self.module.clone();
+        let mut parts = path.split("::").peekable();
+        let relative = matches!(parts.peek(), Some(&"super" | &"self"));
+        if !relative {
+            return path.to_owned();
+        }
+        while let Some(part) = parts.next_if(|part| matches!(*part, "super" | "self")) {
+            if part == "super" {
+                module.pop();
+            }
+        }
+        let all = ["crate".to_owned()].into_iter().chain(module);
+        all.chain(parts.map(str::to_owned)).collect::<Vec<_>>().join("::")
+    }
+}
+
+fn join(prefix: &str, rest: &str) -> String {
+    match (prefix, rest) {
+        ("", rest) => rest.to_owned(),
+        (prefix, "") => prefix.to_owned(),
+        (prefix, rest) => format!("{prefix}::{rest}"),
+    }
+}
+
+/// Goes on after the first word of a path as long as `::word` follows; a macro keeps its `!`.
+fn rest_of_path(mut path: String, tokens: &mut Tokens) -> String {
+    loop {
+        let mut ahead = tokens.clone();
+        if !is_colons(&mut ahead) {
+            break;
+        }
+        let Some(TokenTree::Ident(word)) = ahead.next() else { break };
+        path = join(&path, &word.to_string());
+        *tokens = ahead;
+    }
+    if let Some(TokenTree::Punct(mark)) = tokens.peek()
+        && mark.as_char() == '!'
+        && mark.spacing() == Spacing::Alone
+    {
+        path.push('!');
+    }
+    path
+}
+
+fn is_colons(tokens: &mut Tokens) -> bool {
+    let mut colon =
+        || matches!(tokens.next(), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
+    colon() && colon()
+}
+
+fn skip_semicolon(tokens: &mut Tokens) {
+    tokens.next_if(
+        |token| matches!(token, TokenTree::Punct(mark) if matches!(mark.as_char(), ';' | ',')),
+    );
+}
+
+/// After a `#`: if the attribute is `[cfg(test)]`, the item it stands on is passed over.
+fn skip_if_test(tokens: &mut Tokens) {
+    let Some(TokenTree::Group(attribute)) = tokens.peek() else { return };
+    if attribute.stream().to_string().replace(' ', "") != "cfg(test)" {
+        return;
+    }
+    for token in tokens.by_ref() {
+        match token {
+            TokenTree::Punct(mark) if mark.as_char() == ';' => return,
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return,
+            _ => {}
+        }
+    }
+}
