@@ -91,7 +91,8 @@ impl Found {
                     let renamed = line == 0 && !name.is_empty();
                     line = word.span().start().line;
                     name = word.to_string();
-                    if !renamed && !(name == "self" && !path.is_empty()) {
+                    let stands_for_prefix = name == "self" && !path.is_empty();
+                    if !renamed && !stands_for_prefix {
                         path = join(&path, &name);
                     }
                 }
