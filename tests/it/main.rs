@@ -12,6 +12,7 @@
 )]
 
 mod architecture;
+mod dependencies;
 
 #[allow(dead_code, reason = "the tests that use all of it land one by one")]
 mod support;
