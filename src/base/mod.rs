@@ -4,12 +4,14 @@
 
 mod files;
 mod ids;
+mod json_lines;
 mod lock;
 mod text;
 mod time;
 
 pub use files::{ReadRefused, append_line, create_private_dir, read_bounded, write_atomic};
 pub use ids::{AgentName, InvalidAgentName, RESERVED_MAIN, RunId};
+pub use json_lines::{Lined, LinedMember, LinedValue, NotJson, parse_json_lines};
 pub use lock::{FileLock, LockBusy};
 pub use text::{nearest, one_line, shorten, without_controls};
 pub use time::{Timestamp, now, parse_age};

@@ -1,0 +1,231 @@
+//! Names with `*`, `?`, `[abc]`, `[a-z]` and `[!abc]` in them; case counts, everything else is literal.
+//!
+//! The time to match is bounded by the length of the name times the length of the pattern, whatever both hold.
+
+use std::fmt;
+
+/// A pattern, read once and matched often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    text: String,
+    /// `None` for a literal name, which is simply compared.
+    tokens: Option<Vec<Token>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Literal(char),
+    Any,
+    Many,
+    Class { negated: bool, ranges: Vec<(char, char)> },
+}
+
+impl Pattern {
+    /// Reads a pattern. Every text is one: a `[` that is never closed stands for itself.
+    pub fn new(text: &str) -> Self {
+        let tokens = tokenize(text);
+        let literal = tokens.iter().all(|token| matches!(token, Token::Literal(_)));
+        Self { text: text.to_owned(), tokens: (!literal).then_some(tokens) }
+    }
+
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is a plain name that matches itself alone.
+    pub fn is_literal(&self) -> bool {
+        self.tokens.is_none()
+    }
+
+    /// Whether the whole of `name` fits.
+    pub fn matches(&self, name: &str) -> bool {
+        match &self.tokens {
+            None => self.text == name,
+            Some(tokens) => fits(tokens, name),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Token {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Self::Literal(literal) => *literal == c,
+            Self::Any | Self::Many => true,
+            Self::Class { negated, ranges } => {
+                ranges.iter().any(|(first, last)| (*first..=*last).contains(&c)) != *negated
+            }
+        }
+    }
+}
+
+/// Goes back only to the last `*`: an earlier one can never help where the last one cannot.
+fn fits(tokens: &[Token], name: &str) -> bool {
+    let mut rest = name;
+    let mut position = 0;
+    let mut last_many: Option<(usize, &str)> = None;
+    loop {
+        let next = rest.chars().next();
+        match (tokens.get(position), next) {
+            (None, None) => return true,
+            (Some(Token::Many), _) => {
+                position += 1;
+                last_many = Some((position, rest));
+                continue;
+            }
+            (Some(token), Some(c)) if token.takes(c) => {
+                position += 1;
+                rest = after(rest, c);
+                continue;
+            }
+            _ => {}
+        }
+        let Some((resume, from)) = last_many else { return false };
+        let Some(swallowed) = from.chars().next() else { return false };
+        rest = after(from, swallowed);
+        position = resume;
+        last_many = Some((resume, rest));
+    }
+}
+
+fn after(text: &str, first: char) -> &str {
+    text.get(first.len_utf8()..).unwrap_or_default()
+}
+
+fn tokenize(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        rest = after(rest, c);
+        let token = match c {
+            '*' if tokens.last() == Some(&Token::Many) => continue,
+            '*' => Token::Many,
+            '?' => Token::Any,
+            '[' => match class(rest) {
+                Some((class, behind)) => {
+                    rest = behind;
+                    class
+                }
+                None => Token::Literal('['),
+            },
+            other => Token::Literal(other),
+        };
+        tokens.push(token);
+    }
+    tokens
+}
+
+/// Reads what follows a `[`, and what stands behind the `]`; a `]` at the very start belongs to the class.
+fn class(text: &str) -> Option<(Token, &str)> {
+    let (negated, body) = match text.strip_prefix('!') {
+        Some(body) => (true, body),
+        None => (false, text),
+    };
+    let first = body.chars().next()?.len_utf8();
+    let end = first + body.get(first..)?.find(']')?;
+    let ranges = ranges(body.get(..end)?);
+    Some((Token::Class { negated, ranges }, body.get(end + 1..)?))
+}
+
+fn ranges(body: &str) -> Vec<(char, char)> {
+    let mut ranges = Vec::new();
+    let mut rest = body.chars();
+    while let Some(first) = rest.next() {
+        let mut ahead = rest.clone();
+        match (ahead.next(), ahead.next()) {
+            (Some('-'), Some(last)) => {
+                ranges.push((first, last));
+                rest = ahead;
+            }
+            _ => ranges.push((first, first)),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use proptest::prelude::*;
+    use test_case::test_case;
+
+    #[test_case("db", "db", true)]
+    #[test_case("db", "DB", false; "case counts")]
+    #[test_case("db", "db ", false; "spaces count")]
+    #[test_case("*", "", true)]
+    #[test_case("?", "", false)]
+    #[test_case("", "", true; "an empty pattern fits the empty name")]
+    #[test_case("", "x", false; "an empty pattern fits nothing else")]
+    #[test_case("*a*b*", "xaxbx", true)]
+    #[test_case("*a*b*", "xbxax", false)]
+    #[test_case("get_?", "get_é", true)]
+    #[test_case("[a-c]x", "bx", true)]
+    #[test_case("[a-c]x", "dx", false)]
+    #[test_case("[c-a]x", "bx", false; "a range from high to low holds nothing")]
+    #[test_case("[!ab]x", "cx", true)]
+    #[test_case("[!ab]x", "ax", false)]
+    #[test_case("[^a]", "^", true; "a caret is a character like any other")]
+    #[test_case("[a-]", "-", true)]
+    #[test_case("[]a]", "]", true)]
+    #[test_case("[!]a]", "]", false)]
+    #[test_case("[!]", "[!]", true; "not closed, negated")]
+    #[test_case("[]", "[]", true; "not closed, empty")]
+    #[test_case("[get*", "[get_x", true; "not closed")]
+    #[test_case("[*]", "*", true; "a star in a class is a star")]
+    #[test_case("[*]", "x", false; "and nothing else")]
+    #[test_case("get.*", "get_x", false; "no regular expression")]
+    #[test_case("a\\*", "a*", false; "a backslash escapes nothing")]
+    fn patterns(pattern: &str, name: &str, fits: bool) {
+        assert_eq!(Pattern::new(pattern).matches(name), fits);
+    }
+
+    #[test]
+    fn literal_means_without_wildcards() {
+        assert!(Pattern::new("[get").is_literal());
+        assert!(Pattern::new("a.b-c d").is_literal());
+        assert!(!Pattern::new("[g]et").is_literal());
+        assert!(!Pattern::new("ge?").is_literal());
+    }
+
+    #[test]
+    fn a_hostile_pattern_takes_no_time() {
+        let started = Instant::now();
+        let name = "a".repeat(10_000);
+        assert!(!Pattern::new(&("*a".repeat(200) + "b")).matches(&name));
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+
+    /// Says the same by trying every way, without any cleverness.
+    fn reference(tokens: &[Token], name: &[char]) -> bool {
+        match (tokens, name) {
+            ([], name) => name.is_empty(),
+            ([Token::Many, rest @ ..], name) => {
+                (0..=name.len()).any(|skipped| reference(rest, &name[skipped..]))
+            }
+            ([token, tokens @ ..], [c, name @ ..]) => token.takes(*c) && reference(tokens, name),
+            (_, []) => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matches_what_trying_everything_matches(pattern in "[abé*?!\\[\\]-]{0,9}", name in "[abcé\\]\\[!-]{0,9}") {
+            let expected = reference(&tokenize(&pattern), &name.chars().collect::<Vec<_>>());
+            prop_assert_eq!(Pattern::new(&pattern).matches(&name), expected);
+        }
+
+        #[test]
+        fn a_name_without_wildcards_matches_itself_alone(name in "[^*?\\[]{0,12}", other in ".{0,12}") {
+            prop_assert!(Pattern::new(&name).matches(&name));
+            prop_assert_eq!(Pattern::new(&name).matches(&other), name == other);
+        }
+    }
+}
