@@ -6,3 +6,11 @@ pub const ADJUTANT_ROOT: &str = "ADJUTANT_ROOT";
 pub const ADJUTANT_CLAUDE: &str = "ADJUTANT_CLAUDE";
 /// The project's root as Claude Code tells its MCP servers and hooks.
 pub const CLAUDE_PROJECT_DIR: &str = "CLAUDE_PROJECT_DIR";
+/// The MCP servers behind the gateway: a file like `.mcp.json`.
+pub const GATEWAY_MCP_CONFIG: &str = "GATEWAY_MCP_CONFIG";
+/// The gateway's rules: a file like `.mcp-gateway-rules.json`.
+pub const GATEWAY_RULES: &str = "GATEWAY_RULES";
+/// The agent that is meant where a call names none and the rules permit that.
+pub const GATEWAY_DEFAULT_AGENT: &str = "GATEWAY_DEFAULT_AGENT";
+/// Where the audit log is written instead of `data/audit.jsonl`.
+pub const GATEWAY_AUDIT_LOG: &str = "GATEWAY_AUDIT_LOG";

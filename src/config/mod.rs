@@ -3,6 +3,8 @@
 //! `agents/defaults.yaml` is read by `catalog`, the only folder that knows YAML.
 
 pub mod env_vars;
+mod gateway_files;
 mod settings;
 
+pub use gateway_files::{GatewayFile, GatewayFiles, MCP_CONFIG_NAME, RULES_NAME};
 pub use settings::{Settings, SettingsError};
