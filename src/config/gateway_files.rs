@@ -97,10 +97,9 @@ mod tests {
 
     use super::*;
 
-    fn touch(path: &Path) -> PathBuf {
+    fn touch(path: &Path) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "{}").unwrap();
-        path.to_path_buf()
     }
 
     #[test]
@@ -123,7 +122,8 @@ mod tests {
             root.join(RULES_NAME),
         ];
         for path in in_order {
-            assert_eq!(locate("").path, touch(&path));
+            touch(&path);
+            assert_eq!(locate("").path, path);
         }
         let named = locate("~/mine.json");
         assert_eq!((named.path, named.found), (home.join("mine.json"), false));

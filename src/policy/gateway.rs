@@ -86,3 +86,7 @@ fn said(verb: &str, entry: &Entry) -> String {
         format!("it is {verb} by the pattern {}", quoted(entry.pattern.as_str()))
     }
 }
+
+#[cfg(test)]
+#[path = "gateway_tests.rs"]
+mod tests;

@@ -162,3 +162,7 @@ fn unknown_server(rules: &GatewayRules, entry: &Entry, servers: &[&str]) -> Warn
         help: near.first().map(|near| format!("did you mean `{near}`?")),
     }
 }
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

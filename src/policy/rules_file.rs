@@ -78,9 +78,12 @@ impl Reader<'_> {
     fn defaults(&mut self, place: &Place, value: &LinedValue) -> bool {
         let mut deny = true;
         for member in self.members(place, value, Some(&["deny_on_missing_agent"])) {
-            match member.value.value {
-                Lined::Bool(given) => deny = given,
-                ref other => self.wrong_type(&place.key(member), "true or false", other),
+            match (member.key.as_str(), &member.value.value) {
+                ("deny_on_missing_agent", Lined::Bool(given)) => deny = *given,
+                ("deny_on_missing_agent", other) => {
+                    self.wrong_type(&place.key(member), "true or false", other);
+                }
+                _ => {}
             }
         }
         deny
@@ -107,10 +110,10 @@ impl Reader<'_> {
         let rule = self.rule(place);
         let mut agent = AgentRules { rule, allow: Section::default(), deny: Section::default() };
         for member in self.members(place, value, Some(&["allow", "deny"])) {
-            let section = self.section(&place.key(member), &member.value);
+            let place = place.key(member);
             match member.key.as_str() {
-                "allow" => agent.allow = section,
-                "deny" => agent.deny = section,
+                "allow" => agent.allow = self.section(&place, &member.value),
+                "deny" => agent.deny = self.section(&place, &member.value),
                 _ => {}
             }
         }

@@ -267,3 +267,7 @@ fn find<T>(items: &[T], mut fits: impl FnMut(&T) -> bool) -> Option<(usize, &T)>
 #[cfg(test)]
 #[path = "scoped_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "scoped_properties.rs"]
+mod properties;

@@ -1,0 +1,192 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::*;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use test_case::test_case;
+
+fn parse(text: &str) -> GatewayRules {
+    GatewayRules::parse(text, Path::new("/p/rules.json")).unwrap().0
+}
+
+fn allowed(rules: &Value, agent: &str, server: &str, tool: Option<&str>) -> bool {
+    evaluate(&parse(&rules.to_string()), agent, server, tool).is_allowed()
+}
+
+/// The case in which the data and its contract disagree: «an unknown key is an error: a typo never widens».
+const REFUSED: &str = "edge.typo_section_ignored";
+
+#[test]
+fn every_known_case_is_judged_as_it_should_be() {
+    let text = include_str!("../../tests/fixtures/policy-cases.json");
+    let cases: Vec<Value> = serde_json::from_str(text).unwrap();
+    assert_eq!(cases.len(), 188);
+    for case in &cases {
+        let text = |key: &str| case[key].as_str();
+        let rules = GatewayRules::parse(&case["rules"].to_string(), Path::new("rules.json"));
+        if text("name") == Some(REFUSED) {
+            assert_eq!(rules.unwrap_err()[0].message, "unknown key `denny`");
+            continue;
+        }
+        let answer = evaluate(
+            &rules.unwrap().0,
+            text("agent").unwrap(),
+            text("server").unwrap(),
+            text("tool"),
+        );
+        assert_eq!(answer.decision.as_str(), case["expect"], "{case}\n{answer:?}");
+    }
+}
+
+#[test]
+fn an_answer_names_the_rule_its_file_and_its_line() {
+    let rules = parse(
+        "{\"agents\": {\n  \"team.dev\": {\n    \"allow\": {\"servers\": [\"db\"]},\n    \"deny\": {\"tools\": {\n      \
+         \"d*\": [\"x\",\n        \"drop_*\"]}}}}}",
+    );
+    let answer = evaluate(&rules, "team.dev", "db", Some("drop_all"));
+    assert_eq!(
+        answer.sentence(),
+        "agent `team.dev` may not use tool `drop_all` of server `db`: it is denied by the pattern `drop_*` \
+         (`agents[\"team.dev\"].deny.tools[\"d*\"][1]` in rules.json line 6)"
+    );
+    assert_eq!(answer.rule.line, Some(6));
+    let answer = evaluate(&rules, "team.dev", "db", Some("query"));
+    assert_eq!(
+        answer.sentence(),
+        "agent `team.dev` may use tool `query` of server `db`: its server is allowed and no list narrows its \
+         tools (`agents[\"team.dev\"].allow.servers[0]` in rules.json line 3)"
+    );
+    let answer = evaluate(&rules, "team.dev", "api", None);
+    assert_eq!((&*answer.rule.path, answer.rule.line), ("agents[\"team.dev\"]", Some(2)));
+}
+
+#[test]
+fn h3_a_name_cannot_forge_a_line_of_the_sentence() {
+    let answer = evaluate(&parse("{}"), "a\nb", &"x".repeat(10_000), Some("\u{1b}[2J"));
+    assert!(!answer.sentence().contains(['\n', '\u{1b}']), "{}", answer.sentence());
+    assert!(answer.sentence().len() < 500);
+}
+
+#[test_case(json!({"a*": ["get_*"], "api": ["x"]}), "api", "get_y", true; "a pattern as key adds to a name as key")]
+#[test_case(json!({"*": ["get_*"]}), "db", "drop", false; "a pattern as key narrows")]
+#[test_case(json!({"*": ["get_*"], "db": []}), "db", "drop", false; "an empty list is no list")]
+fn keys_of_tools_are_patterns(tools: Value, server: &str, tool: &str, expected: bool) {
+    let rules = json!({"agents": {"a": {"allow": {"servers": ["*"], "tools": tools}}}});
+    assert_eq!(allowed(&rules, "a", server, Some(tool)), expected);
+}
+
+fn names() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["a", "b", "ab", "ba", "*", "a*", "*b", "?", "[!a]", "[a-b]?"])
+        .prop_map(str::to_owned)
+}
+
+fn section() -> impl Strategy<Value = Value> {
+    let list = || prop::collection::vec(names(), 0..3);
+    (list(), prop::collection::btree_map(names(), list(), 0..3))
+        .prop_map(|(servers, tools)| json!({"servers": servers, "tools": tools}))
+}
+
+fn agent() -> impl Strategy<Value = Value> {
+    (section(), section()).prop_map(|(allow, deny)| json!({"allow": allow, "deny": deny}))
+}
+
+fn rules() -> impl Strategy<Value = Value> {
+    (agent(), agent(), any::<bool>()).prop_map(|(a, b, deny)| {
+        json!({"agents": {"a": a, "b": b}, "defaults": {"deny_on_missing_agent": deny}})
+    })
+}
+
+fn plain() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["a", "b", "ab", "ba", "c", ""])
+}
+
+/// Reversed at every level: the same meaning in another order.
+fn reversed(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let turned: Map<_, _> =
+                members.iter().rev().map(|(key, value)| (key.clone(), reversed(value))).collect();
+            Value::Object(turned)
+        }
+        Value::Array(items) => items.iter().rev().cloned().collect(),
+        other => other.clone(),
+    }
+}
+
+/// Whether any deny of the agent fits, found without the engine.
+fn some_deny_fits(rules: &Value, agent: &str, server: &str, tool: Option<&str>) -> bool {
+    let fits =
+        |pattern: &Value, name| super::super::Pattern::new(pattern.as_str().unwrap()).matches(name);
+    let deny = &rules["agents"][agent]["deny"];
+    let by_server = deny["servers"].as_array().unwrap().iter().any(|pattern| fits(pattern, server));
+    let lists: BTreeMap<String, Vec<String>> =
+        serde_json::from_value(deny["tools"].clone()).unwrap();
+    let by_tool = lists.iter().any(|(key, list)| {
+        let has = |tool| list.iter().any(|pattern| fits(&json!(pattern), tool));
+        fits(&json!(key), server) && tool.is_some_and(has)
+    });
+    by_server || by_tool
+}
+
+proptest! {
+    #[test]
+    fn no_allow_beats_a_deny(rules in rules(), server in plain(), tool in prop::option::of(plain())) {
+        if some_deny_fits(&rules, "a", server, tool) {
+            prop_assert!(!allowed(&rules, "a", server, tool));
+        }
+    }
+
+    #[test]
+    fn another_deny_never_allows_more(
+        rules in rules(), key in names(), pattern in names(), by_server: bool,
+        server in plain(), tool in prop::option::of(plain()),
+    ) {
+        let mut stricter = rules.clone();
+        let deny = &mut stricter["agents"]["a"]["deny"];
+        if by_server {
+            deny["servers"].as_array_mut().unwrap().push(json!(pattern));
+        } else {
+            let list = &mut deny["tools"][&key];
+            let mut longer = list.as_array().cloned().unwrap_or_default();
+            longer.push(json!(pattern));
+            *list = json!(longer);
+        }
+        if allowed(&stricter, "a", server, tool) {
+            prop_assert!(allowed(&rules, "a", server, tool));
+        }
+    }
+
+    #[test]
+    fn order_never_matters(rules in rules(), server in plain(), tool in prop::option::of(plain())) {
+        let turned = reversed(&rules);
+        prop_assert_eq!(allowed(&rules, "a", server, tool), allowed(&turned, "a", server, tool));
+    }
+
+    #[test]
+    fn an_unknown_agent_has_nothing(rules in rules(), agent in "[A-Zc-z*?]{0,3}", server in plain(), tool in prop::option::of(plain())) {
+        prop_assert!(!allowed(&rules, &agent, server, tool));
+    }
+
+    #[test]
+    fn a_tool_can_be_called_only_where_its_server_is_seen(rules in rules(), server in plain(), tool in plain()) {
+        if allowed(&rules, "a", server, Some(tool)) {
+            prop_assert!(allowed(&rules, "a", server, None));
+        }
+    }
+
+    #[test]
+    fn one_agents_rules_are_nothing_to_another(rules in rules(), server in plain(), tool in prop::option::of(plain())) {
+        let mut other = rules.clone();
+        other["agents"]["b"] = json!({"allow": {"servers": ["*"]}});
+        prop_assert_eq!(allowed(&rules, "a", server, tool), allowed(&other, "a", server, tool));
+    }
+
+    #[test]
+    fn any_text_is_judged_or_refused_and_never_grants_by_accident(text in "[{}\\[\\]\":,a-z*]{0,40}") {
+        if let Ok((rules, _)) = GatewayRules::parse(&text, Path::new("r.json")) {
+            prop_assert!(!evaluate(&rules, "a", "b", None).is_allowed() || text.contains("allow"));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! For random files, rules and calls: what can be called was granted, and is what is listed.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::catalog::{Permissions, PolicyRules};
+use crate::policy::test_agent::{dev, private, shared};
+
+const BUILTINS: &[&str] =
+    &["Bash", "Read", "Write", "Agent", "Task", "SendMessage", "Teleport", "KillShell"];
+const SERVERS: &[&str] = &["db", "api", "a__b", "a"];
+const TOOLS: &[&str] = &["get", "put", "b", "b__get"];
+
+fn name(plain: &'static [&'static str]) -> impl Strategy<Value = String> + Clone {
+    let mut words = plain.to_vec();
+    words.extend(["*", "?*", "[!a]*", "*t"]);
+    prop::sample::select(words).prop_map(str::to_owned)
+}
+
+fn tool_ref() -> impl Strategy<Value = ToolRef> + Clone {
+    prop_oneof![
+        name(BUILTINS).prop_map(ToolRef::Builtin),
+        (name(SERVERS), name(TOOLS)).prop_map(|(server, tool)| ToolRef::Mcp { server, tool }),
+    ]
+}
+
+fn tool_refs() -> impl Strategy<Value = Vec<ToolRef>> + Clone {
+    prop::collection::vec(tool_ref(), 0..5)
+}
+
+fn rule_text() -> impl Strategy<Value = RuleText> + Clone {
+    let tool = prop_oneof![
+        name(BUILTINS),
+        (name(SERVERS), name(TOOLS)).prop_map(|(server, tool)| format!("mcp__{server}__{tool}")),
+        name(SERVERS).prop_map(|server| format!("mcp__{server}")),
+    ];
+    let specifier =
+        prop::option::of(prop::sample::select(vec!["*", "curl:*"]).prop_map(str::to_owned));
+    (tool, specifier).prop_map(|(tool, specifier)| RuleText { tool, specifier })
+}
+
+fn permissions() -> impl Strategy<Value = Permissions> {
+    let list = || prop::collection::vec(rule_text(), 0..3);
+    (list(), list(), list()).prop_map(|(allow, ask, deny)| Permissions { allow, ask, deny })
+}
+
+fn policy() -> impl Strategy<Value = PolicyRules> {
+    let servers = || prop::collection::vec(name(SERVERS), 0..3);
+    (
+        prop::option::weighted(0.3, tool_refs()),
+        prop::collection::vec(tool_ref(), 0..2),
+        prop::option::weighted(0.3, servers()),
+        prop::collection::vec(name(SERVERS), 0..2),
+        servers(),
+    )
+        .prop_map(
+            |(tools_allowed, tools_exclude, mcp_allowed, mcp_excluded, trusted_servers)| {
+                PolicyRules {
+                    tools_allowed,
+                    tools_exclude,
+                    mcp_allowed,
+                    mcp_excluded,
+                    trusted_servers,
+                }
+            },
+        )
+}
+
+fn agent() -> impl Strategy<Value = Agent> {
+    let servers = prop::sample::subsequence(SERVERS, 0..=SERVERS.len());
+    let shares = prop::collection::vec(any::<bool>(), SERVERS.len());
+    (prop::option::of(tool_refs()), permissions(), policy(), servers, shares).prop_map(
+        |(tools, permissions, policy, servers, shares)| Agent {
+            tools,
+            permissions,
+            policy,
+            servers: servers
+                .iter()
+                .zip(shares)
+                .map(|(name, share)| if share { shared(name) } else { private(name) })
+                .collect(),
+            ..dev()
+        },
+    )
+}
+
+fn gateway() -> impl Strategy<Value = GatewayRules> {
+    let list = || prop::collection::vec(name(SERVERS), 0..3);
+    let tools =
+        prop::collection::btree_map(name(SERVERS), prop::collection::vec(name(TOOLS), 0..3), 0..2);
+    (list(), list(), tools).prop_map(|(allow, deny, tools)| {
+        let own = json!({"allow": {"servers": allow, "tools": tools}, "deny": {"servers": deny}});
+        let text = json!({"agents": {"dev": own}}).to_string();
+        GatewayRules::parse(&text, Path::new("r.json")).unwrap().0
+    })
+}
+
+fn call() -> impl Strategy<Value = (&'static str, &'static str)> {
+    (prop::sample::select(SERVERS), prop::sample::select(TOOLS))
+}
+
+/// Whether something grants the tool, before anything is taken away.
+fn is_granted(agent: &Agent, server: &str, tool: &str, rules: &GatewayRules) -> bool {
+    agent.servers.iter().any(|entry| {
+        let shared = entry.launch == ServerLaunch::Shared;
+        entry.name == server && (!shared || evaluate(rules, "dev", server, Some(tool)).is_allowed())
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_built_in_tool_exists_exactly_if_it_is_listed(agent in agent(), tool in prop::sample::select(BUILTINS)) {
+        let listed = builtin_tools(&agent);
+        let exists = names_of(tool).any(|name| listed.iter().any(|listed| listed == name));
+        prop_assert_eq!(judge_builtin(&agent, tool).is_allowed(), exists, "{:?}", listed);
+    }
+
+    #[test]
+    fn what_can_be_called_was_granted(agent in agent(), rules in gateway(), (server, tool) in call()) {
+        if judge_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed() {
+            prop_assert!(is_granted(&agent, server, tool, &rules));
+            prop_assert!(judge_server(&agent, server, Some(&rules)).is_allowed(), "its server is seen");
+        }
+    }
+
+    #[test]
+    fn without_gateway_rules_no_shared_server_is_reached(agent in agent(), (server, tool) in call()) {
+        if judge_mcp_tool(&agent, server, tool, None).is_allowed() {
+            prop_assert!(agent.servers.iter().any(|e| e.name == server && e.launch != ServerLaunch::Shared));
+        }
+    }
+
+    #[test]
+    fn tools_and_policy_only_take_away(agent in agent(), rules in gateway(), (server, tool) in call(), builtin in prop::sample::select(BUILTINS)) {
+        let free = Agent { tools: None, policy: PolicyRules::default(), ..agent.clone() };
+        if judge_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed() {
+            prop_assert!(judge_mcp_tool(&free, server, tool, Some(&rules)).is_allowed());
+        }
+        let unpoliced = Agent { policy: PolicyRules::default(), ..agent.clone() };
+        if judge_builtin(&agent, builtin).is_allowed() {
+            prop_assert!(judge_builtin(&unpoliced, builtin).is_allowed());
+        }
+    }
+
+    #[test]
+    fn another_exclusion_or_deny_never_allows_more(
+        agent in agent(), rules in gateway(), excluded in tool_ref(), denied in rule_text(), gone in name(SERVERS),
+        (server, tool) in call(), builtin in prop::sample::select(BUILTINS),
+    ) {
+        let mut stricter = agent.clone();
+        stricter.policy.tools_exclude.push(excluded);
+        stricter.policy.mcp_excluded.push(gone);
+        stricter.permissions.deny.push(denied);
+        if judge_mcp_tool(&stricter, server, tool, Some(&rules)).is_allowed() {
+            prop_assert!(judge_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed());
+        }
+        if judge_builtin(&stricter, builtin).is_allowed() {
+            prop_assert!(judge_builtin(&agent, builtin).is_allowed());
+        }
+    }
+
+    #[test]
+    fn an_exclusion_holds_whatever_else_is_said(agent in agent(), (server, tool) in call(), rules in gateway(), builtin in prop::sample::select(BUILTINS)) {
+        let mut agent = agent;
+        agent.policy.tools_exclude.push(ToolRef::Mcp { server: server.to_owned(), tool: tool.to_owned() });
+        agent.policy.tools_exclude.push(ToolRef::Builtin(builtin.to_owned()));
+        prop_assert!(!judge_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed());
+        prop_assert!(!judge_builtin(&agent, builtin).is_allowed());
+    }
+}
