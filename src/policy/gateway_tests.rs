@@ -69,10 +69,10 @@ fn h3_a_name_cannot_forge_a_line_of_the_sentence() {
     assert!(answer.sentence().len() < 500);
 }
 
-#[test_case(json!({"a*": ["get_*"], "api": ["x"]}), "api", "get_y", true; "a pattern as key adds to a name as key")]
-#[test_case(json!({"*": ["get_*"]}), "db", "drop", false; "a pattern as key narrows")]
-#[test_case(json!({"*": ["get_*"], "db": []}), "db", "drop", false; "an empty list is no list")]
-fn keys_of_tools_are_patterns(tools: Value, server: &str, tool: &str, expected: bool) {
+#[test_case(&json!({"a*": ["get_*"], "api": ["x"]}), "api", "get_y", true; "a pattern as key adds to a name as key")]
+#[test_case(&json!({"*": ["get_*"]}), "db", "drop", false; "a pattern as key narrows")]
+#[test_case(&json!({"*": ["get_*"], "db": []}), "db", "drop", false; "an empty list is no list")]
+fn keys_of_tools_are_patterns(tools: &Value, server: &str, tool: &str, expected: bool) {
     let rules = json!({"agents": {"a": {"allow": {"servers": ["*"], "tools": tools}}}});
     assert_eq!(allowed(&rules, "a", server, Some(tool)), expected);
 }
