@@ -6,15 +6,32 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 const PRIVATE_FILE: u32 = 0o600;
+const SHARED_FILE: u32 = 0o666;
 const PRIVATE_DIR: u32 = 0o700;
 
 /// Writes `bytes` so that a reader, or a crash at any moment, sees the old content or the new one whole.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with(path, bytes, PRIVATE_FILE)
+}
+
+/// Writes a file of the project that people share, as whole as [`write_atomic`] does: with the folders
+/// above it, and readable to whom the umask lets read.
+pub fn write_project_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fs::create_dir_all(parent_of(path))?;
+    replace_with(path, bytes, SHARED_FILE)
+}
+
+fn replace_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let parent = parent_of(path);
-    let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(parent)?;
+    // Given to `open`, so that the umask has its say.
+    let permissions = fs::Permissions::from_mode(mode);
+    let mut file =
+        tempfile::Builder::new().prefix(".tmp-").permissions(permissions).tempfile_in(parent)?;
     // The mode of an existing file is kept: a shared `.mcp.json` must stay readable to its readers.
-    let mode = fs::metadata(path).map_or(PRIVATE_FILE, |m| m.permissions().mode() & 0o777);
-    file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+    if let Ok(existing) = fs::metadata(path) {
+        let mode = existing.permissions().mode() & 0o777;
+        file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+    }
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
@@ -100,6 +117,19 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn a_project_file_gets_its_folders_and_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b/c.json");
+        write_project_file(&path, b"one").unwrap();
+        let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path) & 0o600, 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        write_project_file(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(mode(&path), 0o640);
     }
 
     #[test]

@@ -9,7 +9,9 @@ mod lock;
 mod text;
 mod time;
 
-pub use files::{ReadRefused, append_line, create_private_dir, read_bounded, write_atomic};
+pub use files::{
+    ReadRefused, append_line, create_private_dir, read_bounded, write_atomic, write_project_file,
+};
 pub use ids::{AgentName, InvalidAgentName, RESERVED_MAIN, RunId};
 pub use json_lines::{Lined, LinedMember, LinedValue, NotJson, parse_json_lines};
 pub use lock::{FileLock, LockBusy};

@@ -8,7 +8,6 @@ mod args;
 mod completions;
 mod dispatch;
 mod exit;
-mod init;
 mod render;
 
 pub use dispatch::main;

@@ -89,6 +89,12 @@ fn code_after_a_test_module_is_read_again() {
 }
 
 #[test]
+fn files_for_tests_alone_are_known_by_the_line_that_brings_them_in() {
+    let text = "mod a;\n#[cfg(test)]\nmod b;\n#[cfg(test)]\n#[path = \"c_tests.rs\"]\nmod tests;\n#[cfg(test)]\nmod d { mod e; }";
+    assert_eq!(paths::test_modules(text), ["b", "./c_tests.rs"]);
+}
+
+#[test]
 fn an_exception_counts_for_its_file_alone_and_needs_a_reason() {
     let with = |row: &str| {
         let head = "| file | what it uses | why |\n|---|---|---|\n";
@@ -120,18 +126,31 @@ fn rules() -> Rules {
     Rules::parse(&document()).unwrap()
 }
 
-/// Every file of `src` but those that hold tests alone, below `src`.
+/// Every file of `src` but those that are compiled for tests alone, below `src`.
 fn sources() -> Vec<String> {
     let mut found = Vec::new();
     collect(&root().join("src"), &mut found);
-    let below = |path: &PathBuf| {
-        path.strip_prefix(root().join("src")).unwrap().to_str().unwrap().to_owned()
-    };
+    let for_tests: BTreeSet<PathBuf> = found.iter().flat_map(|path| test_files(path)).collect();
+    found.retain(|path| !for_tests.contains(path));
+    let source = root().join("src");
+    let below = |path: &PathBuf| path.strip_prefix(&source).unwrap().to_str().unwrap().to_owned();
     let mut paths: Vec<String> = found.iter().map(below).collect();
-    paths.retain(|path| !path.ends_with("/tests.rs") && !path.ends_with("_tests.rs"));
     paths.sort();
     assert!(paths.len() > 10, "the sources were not found");
     paths
+}
+
+/// The files that a file brings in by `#[cfg(test)] mod …;`.
+fn test_files(path: &Path) -> Vec<PathBuf> {
+    let folder = path.parent().unwrap();
+    let stem = path.file_stem().unwrap().to_str().unwrap();
+    let inner =
+        if matches!(stem, "mod" | "lib" | "main") { folder.into() } else { folder.join(stem) };
+    let place = |module: String| match module.strip_prefix("./") {
+        Some(file) => vec![folder.join(file)],
+        None => vec![inner.join(format!("{module}.rs")), inner.join(module).join("mod.rs")],
+    };
+    paths::test_modules(&fs::read_to_string(path).unwrap()).into_iter().flat_map(place).collect()
 }
 
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {

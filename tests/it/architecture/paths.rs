@@ -42,6 +42,28 @@ pub fn first_logic(source: &str) -> Option<(usize, String)> {
     None
 }
 
+/// The modules in files of their own that are compiled for tests alone: `name`, or `./file` where a
+/// `#[path]` says so.
+pub fn test_modules(source: &str) -> Vec<String> {
+    let Ok(stream) = source.parse::<TokenStream>() else { return Vec::new() };
+    let mut tokens = stream.into_iter().peekable();
+    let mut found = Vec::new();
+    while let Some(token) = tokens.next() {
+        if matches!(&token, TokenTree::Punct(mark) if mark.as_char() == '#') {
+            found.extend(test_item(&mut tokens).and_then(|item| module_file(&item)));
+        }
+    }
+    found
+}
+
+fn module_file(item: &[TokenTree]) -> Option<String> {
+    let words: Vec<String> = item.iter().map(ToString::to_string).collect();
+    let ends_the_file = words.last()? == ";";
+    let name = words.get(words.iter().position(|word| word == "mod")? + 1)?;
+    let path = words.iter().find_map(|word| word.strip_prefix("[path = \"")?.strip_suffix("\"]"));
+    ends_the_file.then(|| path.map_or_else(|| name.clone(), |path| format!("./{path}")))
+}
+
 #[derive(Default)]
 struct Found {
     module: Vec<String>,
@@ -195,15 +217,25 @@ fn skip_semicolon(tokens: &mut Tokens) {
 
 /// After a `#`: if the attribute is `[cfg(test)]`, the item it stands on is passed over.
 fn skip_if_test(tokens: &mut Tokens) {
-    let Some(TokenTree::Group(attribute)) = tokens.peek() else { return };
+    test_item(tokens);
+}
+
+fn test_item(tokens: &mut Tokens) -> Option<Vec<TokenTree>> {
+    let TokenTree::Group(attribute) = tokens.peek()? else { return None };
     if attribute.stream().to_string().replace(' ', "") != "cfg(test)" {
-        return;
+        return None;
     }
+    let mut item = Vec::new();
     for token in tokens.by_ref() {
-        match token {
-            TokenTree::Punct(mark) if mark.as_char() == ';' => return,
-            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return,
-            _ => {}
+        let last = match &token {
+            TokenTree::Punct(mark) => mark.as_char() == ';',
+            TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+            _ => false,
+        };
+        item.push(token);
+        if last {
+            break;
         }
     }
+    Some(item)
 }
