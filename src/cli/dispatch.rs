@@ -9,9 +9,13 @@ use super::args::{Arguments, Command};
 use super::exit::Exit;
 use super::{completions, render};
 use crate::config::Settings;
+use crate::worker;
 
 /// Runs the program and says how it ended.
 pub fn main() -> ExitCode {
+    if let Some(code) = worker::hidden_command() {
+        return code;
+    }
     run(&Arguments::parse()).into()
 }
 

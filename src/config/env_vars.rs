@@ -14,3 +14,5 @@ pub const GATEWAY_RULES: &str = "GATEWAY_RULES";
 pub const GATEWAY_DEFAULT_AGENT: &str = "GATEWAY_DEFAULT_AGENT";
 /// Where the audit log is written instead of `data/audit.jsonl`.
 pub const GATEWAY_AUDIT_LOG: &str = "GATEWAY_AUDIT_LOG";
+/// Set for every process that Adjutant starts: the id of its run. Start-up finds leftovers by it.
+pub const ADJUTANT_RUN: &str = "ADJUTANT_RUN";
