@@ -47,6 +47,8 @@ fn prepare(socket: &UnixStream, keeper: Pid) -> io::Result<()> {
     }
     let [stdin] = wire::receive_descriptors(socket)?;
     rustix::stdio::dup2_stdin(stdin)?;
+    // Ours close by themselves; what whoever started us left open would go on to the program.
+    close_fds::set_fds_cloexec(3, &[]);
     Ok(())
 }
 

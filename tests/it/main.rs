@@ -13,6 +13,7 @@
 
 mod architecture;
 mod dependencies;
+mod processes;
 
 #[allow(dead_code, reason = "the tests that use all of it land one by one")]
 mod support;

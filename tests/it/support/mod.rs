@@ -12,6 +12,8 @@ pub struct TestContext {
 impl TestContext {
     /// An empty project.
     pub fn new() -> Self {
+        // Processes that a test starts itself are held by keepers, and those are this program.
+        adjutant::worker::use_keeper_program(env!("CARGO_BIN_EXE_adjutant"));
         let folder = tempfile::Builder::new()
             .prefix("adjutant-test-")
             .tempdir()
