@@ -81,7 +81,10 @@ impl Keeper {
             Some(WaitStatus::Signaled(_, signal, _)) => {
                 (Report::Signaled { signal: signal as i32, leftover }, 128 + signal as i32)
             }
-            _ => (Report::Signaled { signal: Signal::SIGKILL as i32, leftover }, 128 + Signal::SIGKILL as i32),
+            _ => (
+                Report::Signaled { signal: Signal::SIGKILL as i32, leftover },
+                128 + Signal::SIGKILL as i32,
+            ),
         };
         if let Some(control) = &self.control {
             let _ = self::report(control, report);

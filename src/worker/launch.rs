@@ -72,7 +72,9 @@ pub enum StartFailed {
         source: io::Error,
     },
     /// The keeper that was to hold the process could not be started or went away.
-    #[error("the keeper of the process could not do its work: try again, and look at free memory and process limits")]
+    #[error(
+        "the keeper of the process could not do its work: try again, and look at free memory and process limits"
+    )]
     Keeper(#[source] io::Error),
 }
 

@@ -64,7 +64,13 @@ pub struct Process {
 }
 
 impl Process {
-    pub(super) fn new(run: RunId, pid: u32, keeper: (Child, OwnChild), control: UnixStream, pipes: Pipes) -> Self {
+    pub(super) fn new(
+        run: RunId,
+        pid: u32,
+        keeper: (Child, OwnChild),
+        control: UnixStream,
+        pipes: Pipes,
+    ) -> Self {
         let (reports, control) = control.into_split();
         let (ends, end) = watch::channel(None);
         let keeper_is_stuck = Arc::new(Notify::new());

@@ -30,7 +30,9 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn become_program(keeper: Pid, program: OsString, arguments: impl Iterator<Item = OsString>) {
-    let Ok(mut socket) = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from) else { return };
+    let Ok(mut socket) = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from) else {
+        return;
+    };
     let error = match prepare(&socket, keeper) {
         // `exec` resets the signal mask and SIGPIPE, which every Rust program ignores, for the program.
         Ok(()) => Command::new(program).args(arguments).exec(),

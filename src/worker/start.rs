@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::process::{ChildStderr as StdStderr, ChildStdin as StdStdin, ChildStdout as StdStdout, Stdio};
+use std::process::{
+    ChildStderr as StdStderr, ChildStdin as StdStdin, ChildStdout as StdStdout, Stdio,
+};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -91,7 +93,8 @@ async fn hand_over(control: &mut UnixStream, launch: &Launch) -> io::Result<Repo
 
 /// The environment as asked for, and the marker by which leftovers are found.
 fn marked_environment(launch: &Launch) -> Vec<(OsString, OsString)> {
-    let asked = launch.environment.iter().filter(|(name, _)| name != env_vars::ADJUTANT_RUN).cloned();
+    let asked =
+        launch.environment.iter().filter(|(name, _)| name != env_vars::ADJUTANT_RUN).cloned();
     let marker = (env_vars::ADJUTANT_RUN.into(), launch.run.to_string().into());
     asked.chain([marker]).collect()
 }

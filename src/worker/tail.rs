@@ -34,7 +34,8 @@ impl Tail {
 
     /// What is kept, without a character cut in half at its beginning.
     pub(super) fn text(&self) -> String {
-        let bytes: Vec<u8> = lock(&self.kept).iter().copied().skip_while(|byte| byte & 0xC0 == 0x80).collect();
+        let bytes: Vec<u8> =
+            lock(&self.kept).iter().copied().skip_while(|byte| byte & 0xC0 == 0x80).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 

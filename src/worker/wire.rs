@@ -11,8 +11,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 /// Far above what a system takes as arguments and environment; a guard against nonsense alone.
@@ -155,7 +155,10 @@ impl Request {
 }
 
 /// Sends descriptors, with one byte to carry them.
-pub(super) fn send_descriptors(socket: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(super) fn send_descriptors(
+    socket: impl AsFd,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -170,7 +173,8 @@ pub(super) fn receive_descriptors<const N: usize>(socket: impl AsFd) -> io::Resu
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, receive_flags())?;
+    let received =
+        recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, receive_flags())?;
     if received.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -194,7 +198,8 @@ fn receive_flags() -> RecvFlags {
 }
 
 fn put_count(bytes: &mut Vec<u8>, count: usize) -> io::Result<()> {
-    let count = u32::try_from(count).ok().filter(|count| *count <= MOST_BYTES).ok_or_else(too_long)?;
+    let count =
+        u32::try_from(count).ok().filter(|count| *count <= MOST_BYTES).ok_or_else(too_long)?;
     bytes.write_all(&count.to_le_bytes())
 }
 

@@ -44,7 +44,8 @@ async fn nothing_is_inherited_but_what_was_asked_for() {
     let text = output(&mut process).await;
     let (environment, rest) = text.split_once("\n\n").unwrap();
     // `PWD`, `SHLVL` and `_` are the shell's own.
-    let names: BTreeSet<_> = environment.lines().filter_map(|line| line.split('=').next()).collect();
+    let names: BTreeSet<_> =
+        environment.lines().filter_map(|line| line.split('=').next()).collect();
     let expected = ["ADJUTANT_RUN", "GREETING", "PATH"];
     let own = ["PWD", "OLDPWD", "SHLVL", "_"];
     assert_eq!(names.into_iter().filter(|name| !own.contains(name)).collect::<Vec<_>>(), expected);
@@ -52,18 +53,25 @@ async fn nothing_is_inherited_but_what_was_asked_for() {
     // The fourth descriptor is `ls` reading the folder.
     let lines: Vec<_> = rest.lines().collect();
     let place = folder.path().canonicalize().unwrap();
-    assert_eq!(lines, ["0", "1", "2", "3", place.to_str().unwrap(), "?"], "no descriptor, no terminal");
+    assert_eq!(
+        lines,
+        ["0", "1", "2", "3", place.to_str().unwrap(), "?"],
+        "no descriptor, no terminal"
+    );
 }
 
 #[tokio::test]
 async fn a_program_has_the_signals_of_a_fresh_process() {
     let folder = tempfile::tempdir().unwrap();
-    let mut process = start(launch(folder.path(), "grep -E '^Sig(Blk|Ign)' /proc/self/status")).await.unwrap();
+    let mut process =
+        start(launch(folder.path(), "grep -E '^Sig(Blk|Ign)' /proc/self/status")).await.unwrap();
     let text = output(&mut process).await;
     // The ordinary signals are the lower 31 bits; the C library plays with two of the others.
     let masks: Vec<_> = text
         .lines()
-        .map(|line| u64::from_str_radix(line.split_once('\t').unwrap().1, 16).unwrap() & 0x7fff_ffff)
+        .map(|line| {
+            u64::from_str_radix(line.split_once('\t').unwrap().1, 16).unwrap() & 0x7fff_ffff
+        })
         .collect();
     assert_eq!(masks, [0, 0], "{text}");
 }
@@ -86,7 +94,10 @@ async fn a_refusal_says_what_is_wrong_and_leaves_nothing() {
     let refused = refusal(Launch { program: script, ..good.clone() }).await;
     assert!(refused.contains("needs an interpreter"), "{refused}");
     let nowhere = refusal(Launch { folder: "/no/such/folder".into(), ..good.clone() }).await;
-    assert_eq!(nowhere, "the working folder `/no/such/folder` cannot be entered: create it, or set another `cwd`");
+    assert_eq!(
+        nowhere,
+        "the working folder `/no/such/folder` cannot be entered: create it, or set another `cwd`"
+    );
     let endless = refusal(Launch { arguments: vec!["x".repeat(40 << 20).into()], ..good }).await;
     assert!(endless.contains("longer than the system allows"), "{endless}");
     assert_eq!(marked(&run), []);
@@ -111,7 +122,10 @@ async fn a_flood_on_stderr_neither_blocks_nor_grows() {
     let mut process = start(launch(folder.path(), script)).await.unwrap();
     assert_eq!(process.wait().await, ProcessEnd::Exited(0));
     let tail = process.stderr_tail();
-    assert!(tail.ends_with("x\nthe end\n") || tail.ends_with("xthe end\n"), "the last of it is kept");
+    assert!(
+        tail.ends_with("x\nthe end\n") || tail.ends_with("xthe end\n"),
+        "the last of it is kept"
+    );
     assert!(tail.len() <= 8 << 10);
 }
 

@@ -10,11 +10,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::family::{
-    MISBEHAVIOURS, Member, Misbehaviour, assembled, assert_gone_at_once, assert_gone_soon, launch, wait_until,
+    MISBEHAVIOURS, Member, Misbehaviour, assembled, assert_gone_at_once, assert_gone_soon, launch,
+    wait_until,
 };
 
 /// Starts a family, lets `end` end it, and returns how long that took.
-async fn ended<F: Future<Output = ()>>(bad: &Misbehaviour, end: impl FnOnce(Process) -> F) -> Duration {
+async fn ended<F: Future<Output = ()>>(
+    bad: &Misbehaviour,
+    end: impl FnOnce(Process) -> F,
+) -> Duration {
     let folder = tempfile::tempdir().unwrap();
     let launch = launch(folder.path(), bad.script);
     let run = launch.run.to_string();
