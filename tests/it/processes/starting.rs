@@ -147,9 +147,9 @@ async fn a_second_request_skips_the_grace() {
     let mut process = start(launch(folder.path(), script)).await.unwrap();
     wait_until("the trap", || folder.path().join("ready").exists().then_some(()));
     let started = Instant::now();
-    let polite = process.end(Urgency::Polite { grace: Duration::from_secs(3600) });
+    let polite = process.end(Urgency::Polite { grace: Duration::from_hours(1) });
     tokio::time::timeout(Duration::from_millis(50), polite).await.expect_err("it ignores SIGTERM");
-    let end = process.end(Urgency::Polite { grace: Duration::from_secs(3600) }).await;
+    let end = process.end(Urgency::Polite { grace: Duration::from_hours(1) }).await;
     assert_eq!(end, ProcessEnd::Signaled(9));
     assert!(started.elapsed() < Duration::from_secs(15));
 }
