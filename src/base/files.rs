@@ -1,13 +1,14 @@
 //! The one door to the disk: files are written whole or not at all, and are private.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const PRIVATE_FILE: u32 = 0o600;
 const SHARED_FILE: u32 = 0o666;
 const PRIVATE_DIR: u32 = 0o700;
+const STAGED_PREFIX: &str = ".staged-";
 
 /// Writes `bytes` so that a reader, or a crash at any moment, sees the old content or the new one whole.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -37,6 +38,82 @@ fn replace_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     file.persist(path).map_err(|error| error.error)?;
     // The rename itself is durable only once the folder is.
     File::open(parent)?.sync_all()
+}
+
+/// Content written beside its place and safe on the disk, not yet to be seen there.
+///
+/// Large content is staged without holding a lock and committed under one. The file is locked while it
+/// is staged, so that [`sweep_staged`] can tell what a crash left behind from what is being written.
+#[derive(Debug)]
+pub struct Staged {
+    file: tempfile::NamedTempFile,
+    path: PathBuf,
+}
+
+impl Staged {
+    /// Writes `bytes` beside `path`, readable by its owner alone whatever stood there before.
+    pub fn private(path: &Path, bytes: &[u8]) -> io::Result<Self> {
+        let mut file = tempfile::Builder::new()
+            .prefix(STAGED_PREFIX)
+            .permissions(fs::Permissions::from_mode(PRIVATE_FILE))
+            .tempfile_in(parent_of(path))?;
+        file.as_file().try_lock().map_err(io::Error::other)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        Ok(Self { file, path: path.to_path_buf() })
+    }
+
+    /// Puts it in its place, for good.
+    pub fn commit(self) -> io::Result<()> {
+        self.file.persist(&self.path).map_err(|error| error.error)?;
+        File::open(parent_of(&self.path))?.sync_all()
+    }
+}
+
+/// Removes what processes that died left staged in `dir`.
+pub fn sweep_staged(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    let staged = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(STAGED_PREFIX));
+    for entry in staged {
+        let Ok(file) = File::open(entry.path()) else { continue };
+        if file.try_lock().is_ok() {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Writes `bytes` at offset `end` of a journal and waits until they are safe. What stands behind `end`
+/// is a line that a crash or a full disk tore, and goes.
+pub fn append_durably(path: &Path, end: u64, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(PRIVATE_FILE)
+        .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
+        .open(path)?;
+    file.set_len(end)?;
+    file.seek(SeekFrom::Start(end))?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}
+
+/// Moves whatever stands at `path` to `aside`, which must be free.
+pub fn set_aside(path: &Path, aside: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(aside).is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    fs::rename(path, aside)
+}
+
+/// Removes a file; one that is gone already is fine.
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Appends one line in one write, so that lines of several processes never mix.

@@ -27,11 +27,36 @@ impl FileLock {
             .open(path)?;
         match file.try_lock() {
             Ok(()) => {
-                note_holder(&mut file)?;
+                // The lock holds whether or not a full disk lets us say who has it.
+                let _ = note_holder(&mut file);
                 Ok(Self { _file: file })
             }
             Err(TryLockError::WouldBlock) => Err(LockBusy::Held { by: holder(&mut file) }),
             Err(TryLockError::Error(error)) => Err(LockBusy::Io(error)),
+        }
+    }
+
+    /// Makes a new file that holds `text` and is locked from its beginning to its holder's end.
+    pub fn create(path: &Path, text: &str) -> io::Result<Self> {
+        let mut file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        // Waits only for those who look whether it is held, which they do without pausing.
+        file.lock()?;
+        // As above: it is held, even where a full disk does not let us say by whom.
+        let _ = file.write_all(text.as_bytes());
+        Ok(Self { _file: file })
+    }
+
+    /// What the file says, if somebody holds it; `None` if nobody does or there is no such file.
+    pub fn read_held(path: &Path) -> io::Result<Option<String>> {
+        let mut file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(content(&mut file, 1024))),
+            Err(TryLockError::Error(error)) => Err(error),
         }
     }
 
@@ -68,11 +93,16 @@ fn note_holder(file: &mut File) -> io::Result<()> {
 }
 
 fn holder(file: &mut File) -> String {
-    let mut text = String::new();
-    match file.rewind().and_then(|()| file.take(64).read_to_string(&mut text)) {
-        Ok(_) if !text.is_empty() => text,
-        _ => "another process".to_owned(),
+    match content(file, 64) {
+        text if text.is_empty() => "another process".to_owned(),
+        text => text,
     }
+}
+
+fn content(file: &mut File, most: u64) -> String {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(most).read_to_string(&mut text));
+    if read.is_ok() { text } else { String::new() }
 }
 
 #[cfg(test)]
