@@ -6,6 +6,7 @@ mod files;
 mod ids;
 mod json_lines;
 mod lock;
+mod shared_log;
 mod text;
 mod time;
 
@@ -16,5 +17,6 @@ pub use files::{
 pub use ids::{AgentName, InvalidAgentName, RESERVED_MAIN, RunId};
 pub use json_lines::{Lined, LinedMember, LinedValue, NotJson, parse_json_lines};
 pub use lock::{FileLock, LockBusy};
+pub use shared_log::{SharedLog, SharedSnapshot, SharedTail, note_path, snapshot_shared_log};
 pub use text::{nearest, one_line, shorten, without_controls};
 pub use time::{Timestamp, now, parse_age};

@@ -1,1 +1,16 @@
-//! To be written.
+//! What happened, kept: the audit log with its chain of hashes, and counts and latencies.
+//!
+//! Nothing here decides; it writes down what was decided, before the answer goes out.
+
+mod audit;
+mod chain;
+mod histogram;
+mod line;
+mod metrics;
+mod verify;
+
+pub use audit::{AuditLog, AuditOptions, AuditUnavailable};
+pub use histogram::Histogram;
+pub use line::{AUDIT_FORMAT, ArgumentDetail, AuditLine};
+pub use metrics::{Ending, Measured, Metrics, MetricsReport, SeriesReport};
+pub use verify::{ChainFault, ChainProblem, Verification, verify};

@@ -1,0 +1,226 @@
+//! One audit line: who wanted what, what was decided and why, how it went.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::base::{RunId, Timestamp, shorten};
+use crate::identity::{Caller, KnownBy};
+use crate::policy::{Decision, Evaluation};
+
+/// The format of the lines; a reader of a newer one does not guess.
+pub const AUDIT_FORMAT: u32 = 1;
+
+const MAX_NAME: usize = 256;
+const MAX_REASON: usize = 2_000;
+const MAX_ARGUMENTS: usize = 64 * 1024;
+
+/// What is recorded of one request. Only `operation` is always known.
+#[derive(Clone, Debug, Default)]
+pub struct AuditLine {
+    /// Who called.
+    pub agent: Option<String>,
+    /// How that is known.
+    pub known_by: Option<KnownBy>,
+    /// What was asked for: `execute_tool`, `list_servers`, `run_subagent`, `approval` …
+    pub operation: String,
+    /// Of which server.
+    pub server: Option<String>,
+    /// Which tool, or which agent for `run_subagent`.
+    pub tool: Option<String>,
+    /// Allowed or denied.
+    pub decision: Option<Decision>,
+    /// The path of the rule that decided.
+    pub rule: Option<String>,
+    /// The sentence that the caller was told.
+    pub reason: Option<String>,
+    /// How long it took, in microseconds.
+    pub latency_us: Option<u64>,
+    /// The code of the error, if it ended with one.
+    pub error: Option<String>,
+    /// The size of the request's arguments.
+    pub request_bytes: Option<u64>,
+    /// The size of the answer.
+    pub response_bytes: Option<u64>,
+    /// The run it belongs to.
+    pub run_id: Option<RunId>,
+    /// The call's id, as the client or Claude Code gave it.
+    pub call_id: Option<String>,
+    /// The arguments; written only as far as the log's options say.
+    pub arguments: Option<Value>,
+}
+
+impl AuditLine {
+    /// A line for an operation of which nothing else is known yet.
+    pub fn new(operation: impl Into<String>) -> Self {
+        Self { operation: operation.into(), ..Self::default() }
+    }
+
+    /// Adds who called.
+    #[must_use]
+    pub fn by(mut self, caller: &Caller) -> Self {
+        self.agent = Some(caller.name.clone());
+        self.known_by = Some(caller.known_by);
+        self
+    }
+
+    /// Adds the server and the tool that were asked for.
+    #[must_use]
+    pub fn on(mut self, server: &str, tool: Option<&str>) -> Self {
+        self.server = Some(server.to_owned());
+        self.tool = tool.map(str::to_owned);
+        self
+    }
+
+    /// Adds the decision with its rule and sentence.
+    #[must_use]
+    pub fn judged(mut self, evaluation: &Evaluation) -> Self {
+        self.decision = Some(evaluation.decision);
+        self.rule = Some(evaluation.rule.path.to_string());
+        self.reason = Some(evaluation.sentence().to_owned());
+        self
+    }
+}
+
+/// How much of a request's arguments is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArgumentDetail {
+    /// Nothing.
+    #[default]
+    Never,
+    /// Their names, kinds and sizes.
+    Redacted,
+    /// Everything, up to 64 KiB.
+    Full,
+}
+
+/// The line as it is stored; the order of the fields is the order in the file.
+#[derive(Serialize)]
+struct Stored<'a> {
+    format: u32,
+    seq: u64,
+    time: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    known_by: Option<KnownBy>,
+    operation: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<Decision>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    call_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<Value>,
+    prev: &'a str,
+}
+
+/// Where a line stands in the chain.
+pub(super) struct Link<'a> {
+    pub(super) seq: u64,
+    pub(super) time: Timestamp,
+    pub(super) prev: &'a str,
+}
+
+/// The line as text, without its line feed.
+pub(super) fn encode(
+    line: &AuditLine,
+    position: &Link<'_>,
+    detail: ArgumentDetail,
+) -> Result<String, serde_json::Error> {
+    let cut = |text: &Option<String>, most| text.as_deref().map(|text| shorten(text, most));
+    let stored = Stored {
+        format: AUDIT_FORMAT,
+        seq: position.seq,
+        time: position.time,
+        agent: cut(&line.agent, MAX_NAME),
+        known_by: line.known_by,
+        operation: shorten(&line.operation, MAX_NAME),
+        server: cut(&line.server, MAX_NAME),
+        tool: cut(&line.tool, MAX_NAME),
+        decision: line.decision,
+        rule: cut(&line.rule, MAX_REASON),
+        reason: cut(&line.reason, MAX_REASON),
+        latency_us: line.latency_us,
+        error: cut(&line.error, MAX_NAME),
+        request_bytes: line.request_bytes,
+        response_bytes: line.response_bytes,
+        run_id: line.run_id.map(|id| id.to_string()),
+        call_id: cut(&line.call_id, MAX_NAME),
+        arguments: line.arguments.as_ref().and_then(|value| detailed(value, detail)),
+        prev: position.prev,
+    };
+    serde_json::to_string(&stored).map(|text| escape_controls(&text))
+}
+
+fn detailed(arguments: &Value, detail: ArgumentDetail) -> Option<Value> {
+    match detail {
+        ArgumentDetail::Never => None,
+        ArgumentDetail::Redacted => Some(redacted(arguments)),
+        ArgumentDetail::Full => {
+            let bytes = arguments.to_string().len();
+            let whole = bytes <= MAX_ARGUMENTS;
+            Some(if whole { arguments.clone() } else { json!({ "left_out_bytes": bytes }) })
+        }
+    }
+}
+
+/// Names, kinds and sizes of the arguments, one level deep: enough to see what was done, too little to leak.
+fn redacted(arguments: &Value) -> Value {
+    let Value::Object(members) = arguments else { return Value::from(kind(arguments)) };
+    let shown: Map<String, Value> = members
+        .iter()
+        .take(64)
+        .map(|(name, value)| (shorten(name, 64), Value::from(kind(value))))
+        .collect();
+    Value::Object(shown)
+}
+
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) => "boolean".to_owned(),
+        Value::Number(_) => "number".to_owned(),
+        Value::String(text) => format!("text of {}", text.chars().count()),
+        Value::Array(items) => format!("list of {}", items.len()),
+        Value::Object(members) => format!("object of {}", members.len()),
+    }
+}
+
+/// JSON escapes what ends a line in ASCII; some readers also break lines, or turn text around, at other characters.
+fn escape_controls(json: &str) -> String {
+    let harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !json.contains(harmful) {
+        return json.to_owned();
+    }
+    let mut escaped = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if harmful(c) {
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
