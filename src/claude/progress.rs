@@ -1,0 +1,180 @@
+//! What is known of a turn while it runs, and what is left of it when it does not end well.
+
+use super::frame::{Assistant, Block, Usage};
+use super::result::ResultFrame;
+
+/// How far a turn has come.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// The conversation, as soon as the CLI named it.
+    pub session_id: Option<String>,
+    /// What the agent has written in this turn; the end of it where that was very much.
+    pub partial: String,
+    /// Round trips with the model.
+    pub turns: u64,
+    /// Dollars of this turn; known when the turn is over.
+    pub cost_usd: f64,
+    /// Tokens of this turn, as far as the API told.
+    pub usage: Usage,
+    /// The tool that was asked for last, as one line for people.
+    pub last_tool: Option<String>,
+    /// Lines that were no JSON.
+    pub skipped_lines: u64,
+}
+
+/// Keeps [`Progress`] up to date.
+#[derive(Debug)]
+pub(super) struct Tracker {
+    pub(super) progress: Progress,
+    /// Text of the message that is being written now; replaced by the whole one.
+    streaming: String,
+    last_message: String,
+    /// Dollars of the process before this turn.
+    cost_before: f64,
+    limit: usize,
+}
+
+impl Tracker {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            progress: Progress::default(),
+            streaming: String::new(),
+            last_message: String::new(),
+            cost_before: 0.0,
+            limit,
+        }
+    }
+
+    /// Forgets the turn before.
+    pub(super) fn begin_turn(&mut self) {
+        self.cost_before += self.progress.cost_usd;
+        let session_id = self.progress.session_id.take();
+        self.progress = Progress { session_id, ..Progress::default() };
+        self.streaming.clear();
+        self.last_message.clear();
+    }
+
+    /// Notes the agent's own message; true where it began a further round trip.
+    pub(super) fn note_message(&mut self, message: &Assistant) -> bool {
+        self.streaming.clear();
+        for block in &message.blocks {
+            if let Block::Text(text) = block {
+                self.append(text);
+            }
+        }
+        if message.message_id == self.last_message && !message.message_id.is_empty() {
+            return false;
+        }
+        self.last_message.clone_from(&message.message_id);
+        self.progress.turns += 1;
+        add(&mut self.progress.usage, message.usage);
+        true
+    }
+
+    pub(super) fn note_delta(&mut self, text: &str) {
+        self.streaming.push_str(text);
+        keep_end(&mut self.streaming, self.limit);
+    }
+
+    pub(super) fn note_result(&mut self, result: &ResultFrame) {
+        // `total_cost_usd` counts from the start of the process. Where it went back (`/clear`),
+        // the whole of it is this turn's.
+        let difference = result.total_cost_usd - self.cost_before;
+        if difference >= 0.0 {
+            self.progress.cost_usd = difference;
+        } else {
+            self.cost_before = 0.0;
+            self.progress.cost_usd = result.total_cost_usd;
+        }
+        self.progress.turns = self.progress.turns.max(result.num_turns);
+        self.progress.usage = result.usage;
+    }
+
+    /// The progress so far, with the text that is still being written.
+    pub(super) fn snapshot(&self) -> Progress {
+        let mut progress = self.progress.clone();
+        join(&mut progress.partial, &self.streaming);
+        progress
+    }
+
+    fn append(&mut self, text: &str) {
+        join(&mut self.progress.partial, text);
+        keep_end(&mut self.progress.partial, self.limit);
+    }
+}
+
+fn join(whole: &mut String, text: &str) {
+    if !whole.is_empty() && !text.is_empty() {
+        whole.push_str("\n\n");
+    }
+    whole.push_str(text);
+}
+
+/// What was written last is worth the most.
+fn keep_end(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        let cut = text.ceil_char_boundary(text.len() - limit);
+        text.drain(..cut);
+    }
+}
+
+fn add(sum: &mut Usage, more: Usage) {
+    sum.input_tokens += more.input_tokens;
+    sum.output_tokens += more.output_tokens;
+    sum.cache_read_input_tokens += more.cache_read_input_tokens;
+    sum.cache_creation_input_tokens += more.cache_creation_input_tokens;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: &str, text: &str) -> Assistant {
+        let blocks = vec![Block::Text(text.to_owned())];
+        Assistant { message_id: id.to_owned(), blocks, ..Assistant::default() }
+    }
+
+    #[test]
+    fn blocks_of_one_message_are_one_round_trip() {
+        let mut tracker = Tracker::new(100);
+        assert!(tracker.note_message(&message("a", "one")));
+        assert!(!tracker.note_message(&message("a", "two")));
+        assert!(tracker.note_message(&message("b", "three")));
+        assert_eq!(tracker.progress.turns, 2);
+        assert_eq!(tracker.progress.partial, "one\n\ntwo\n\nthree");
+    }
+
+    #[test]
+    fn text_being_written_counts_until_the_whole_message_comes() {
+        let mut tracker = Tracker::new(100);
+        tracker.note_delta("hal");
+        tracker.note_delta("f");
+        assert_eq!(tracker.snapshot().partial, "half");
+        tracker.note_message(&message("a", "half and all"));
+        assert_eq!(tracker.snapshot().partial, "half and all");
+    }
+
+    #[test]
+    fn much_text_keeps_its_end_and_its_characters() {
+        let mut tracker = Tracker::new(5);
+        tracker.note_message(&message("a", "äöüß"));
+        assert_eq!(tracker.progress.partial, "üß");
+    }
+
+    #[test]
+    fn the_cost_of_a_turn_is_the_difference() {
+        let mut tracker = Tracker::new(5);
+        let total = |total_cost_usd| ResultFrame { total_cost_usd, ..ResultFrame::default() };
+        tracker.begin_turn();
+        tracker.note_result(&total(0.5));
+        tracker.begin_turn();
+        tracker.note_result(&total(0.75));
+        assert_eq!(tracker.progress.cost_usd.to_string(), "0.25");
+        tracker.begin_turn();
+        tracker.note_result(&total(0.125));
+        assert_eq!(tracker.progress.cost_usd.to_string(), "0.125", "the count began anew");
+        tracker.begin_turn();
+        tracker.note_result(&total(0.25));
+        assert_eq!(tracker.progress.cost_usd.to_string(), "0.125");
+    }
+}
