@@ -140,6 +140,35 @@ pub fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, ReadRefused> {
         .read(true)
         .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(path)?;
+    read_open(&file, limit).map(|(bytes, _)| bytes)
+}
+
+/// Reads as [`read_bounded`] does, and only what lies below `root`: a symlink that leaves it is refused, unread.
+pub fn read_inside(
+    root: &Path,
+    path: &Path,
+    limit: u64,
+) -> Result<(Vec<u8>, fs::Metadata), ReadRefused> {
+    match open_unfollowed(path) {
+        Ok(file) => read_open(&file, limit),
+        Err(error) if error.raw_os_error() == Some(nix::libc::ELOOP) => {
+            let target = path.canonicalize()?;
+            if !target.starts_with(root) {
+                return Err(ReadRefused::LeavesRoot { target });
+            }
+            read_open(&open_unfollowed(&target)?, limit)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens without waiting for the other end of a FIFO and without following a link in the last place.
+fn open_unfollowed(path: &Path) -> io::Result<File> {
+    let flags = nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
+}
+
+fn read_open(file: &File, limit: u64) -> Result<(Vec<u8>, fs::Metadata), ReadRefused> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(ReadRefused::NotAFile);
@@ -152,7 +181,7 @@ pub fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, ReadRefused> {
     if bytes.len() as u64 > limit {
         return Err(ReadRefused::TooLarge { bytes: bytes.len() as u64, limit });
     }
-    Ok(bytes)
+    Ok((bytes, metadata))
 }
 
 /// Why a file was not read.
@@ -171,6 +200,12 @@ pub enum ReadRefused {
         bytes: u64,
         /// The most that is read.
         limit: u64,
+    },
+    /// A symlink to somewhere outside of the project.
+    #[error("it is a symlink that leaves the project, to `{}`", target.display())]
+    LeavesRoot {
+        /// Where it leads.
+        target: PathBuf,
     },
 }
 
@@ -215,6 +250,20 @@ mod tests {
         let path = dir.path().join("fifo");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(matches!(read_bounded(&path, 10), Err(ReadRefused::NotAFile)));
+    }
+
+    #[test]
+    fn a_symlink_is_followed_inside_the_root_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap().join("project");
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("inside"), "in").unwrap();
+        fs::write(dir.path().join("outside"), "out").unwrap();
+        std::os::unix::fs::symlink("inside", root.join("near")).unwrap();
+        std::os::unix::fs::symlink("../outside", root.join("far")).unwrap();
+        assert_eq!(read_inside(&root, &root.join("near"), 10).unwrap().0, b"in");
+        let refused = read_inside(&root, &root.join("far"), 10);
+        assert!(matches!(refused, Err(ReadRefused::LeavesRoot { .. })));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod time;
 
 pub use files::{
     ReadRefused, Staged, append_durably, append_line, create_private_dir, read_bounded,
-    remove_file, set_aside, sweep_staged, write_atomic, write_project_file,
+    read_inside, remove_file, set_aside, sweep_staged, write_atomic, write_project_file,
 };
 pub use ids::{AgentName, InvalidAgentName, RESERVED_MAIN, RunId};
 pub use json_lines::{Lined, LinedMember, LinedValue, NotJson, parse_json_lines};

@@ -15,7 +15,8 @@ pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) 
 
 fn similarity(wanted: &str, candidate: &str) -> f64 {
     let contained = wanted.len() >= 3 && candidate.contains(wanted);
-    if contained { 0.9 } else { strsim::jaro_winkler(wanted, candidate) }
+    let alike = strsim::jaro_winkler(wanted, candidate);
+    if contained { alike.max(0.9) } else { alike }
 }
 
 /// `text` on one line: control characters and line breaks become spaces.

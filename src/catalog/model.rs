@@ -181,6 +181,8 @@ pub struct ServerEntry {
     pub per_run: bool,
     /// Whether it is started ahead of the first call.
     pub eager: bool,
+    /// How long one of its calls may take; `None` is the gateway's own limit.
+    pub timeout: Option<Duration>,
 }
 
 /// How an MCP server is reached.

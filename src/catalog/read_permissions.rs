@@ -1,0 +1,242 @@
+//! Permission rules in Claude Code's own syntax, checked as strictly as Claude Code does and then some:
+//! a rule that it takes and never looks at is a mistake here.
+
+use super::builtins::{self, Builtin};
+use super::diagnostic::Severity;
+use super::model::{Permissions, RuleText, ServerEntry};
+use super::node::Node;
+use super::problem::Problems;
+use super::read_policy::{Doubt, check_server};
+
+/// Which list a rule stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum List {
+    Allow,
+    Ask,
+    Deny,
+}
+
+/// Reads `permissions` against the servers the agent has.
+pub(super) fn read(
+    node: &Node<'_>,
+    servers: &[ServerEntry],
+    problems: &mut Problems,
+) -> Permissions {
+    let Some(fields) = node.fields(problems) else { return Permissions::default() };
+    fields.refuse_unknown(&["allow", "ask", "deny"], problems);
+    let mut list = |key, kind| {
+        fields.get(key).map(|node| read_list(&node, kind, servers, problems)).unwrap_or_default()
+    };
+    Permissions {
+        allow: list("allow", List::Allow),
+        ask: list("ask", List::Ask),
+        deny: list("deny", List::Deny),
+    }
+}
+
+fn read_list(
+    node: &Node<'_>,
+    list: List,
+    servers: &[ServerEntry],
+    problems: &mut Problems,
+) -> Vec<RuleText> {
+    let items = node.items_or_text(problems).unwrap_or_default();
+    items.iter().filter_map(|item| read_rule(item, list, servers, problems)).collect()
+}
+
+fn read_rule(
+    node: &Node<'_>,
+    list: List,
+    servers: &[ServerEntry],
+    problems: &mut Problems,
+) -> Option<RuleText> {
+    let text = node.text(problems)?;
+    let rule = match parse_rule(text) {
+        Ok(rule) => rule,
+        Err(reason) => {
+            problems
+                .error(
+                    "invalid-rule",
+                    node.at(),
+                    format!("`{text}` is no permission rule: {reason}"),
+                )
+                .help(
+                    "write `Tool` or `Tool(specifier)`, such as `Bash(curl:*)` or `Read(src/**)`",
+                );
+            return None;
+        }
+    };
+    if rule.tool.starts_with("mcp__") {
+        check_mcp(node, &rule, list, servers, problems).then_some(rule)
+    } else {
+        check_builtin(node, text, rule, list, problems)
+    }
+}
+
+/// `Tool` or `Tool(specifier)`, to the last parenthesis.
+fn parse_rule(text: &str) -> Result<RuleText, &'static str> {
+    if text.chars().any(char::is_control) {
+        return Err("it has a line break or another control character");
+    }
+    if text != text.trim() {
+        return Err("it begins or ends with a space");
+    }
+    let (tool, specifier) = match text.split_once('(') {
+        None => (text, None),
+        Some((tool, rest)) => {
+            let inside = rest.strip_suffix(')').ok_or("it does not end with `)`")?;
+            (tool, Some(inside))
+        }
+    };
+    if tool.is_empty() {
+        return Err("no tool stands before the parenthesis");
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '*');
+    if !tool.chars().all(allowed) {
+        return Err("a tool's name has only letters, digits, `_` and `-`");
+    }
+    if specifier.is_some_and(|inside| inside.trim().is_empty()) {
+        return Err("the parentheses are empty; leave them away to mean the whole tool");
+    }
+    Ok(RuleText { tool: tool.to_owned(), specifier: specifier.map(str::to_owned) })
+}
+
+fn check_mcp(
+    node: &Node<'_>,
+    rule: &RuleText,
+    list: List,
+    servers: &[ServerEntry],
+    problems: &mut Problems,
+) -> bool {
+    if rule.specifier.is_some() {
+        problems
+            .error(
+                "invalid-rule",
+                node.at(),
+                format!("`{rule}`: rules for MCP tools take no parentheses"),
+            )
+            .help(format!("write `{}`", rule.tool));
+        return false;
+    }
+    let server = rule.tool.trim_start_matches("mcp__");
+    let server = server.split_once("__").map_or(server, |(server, _)| server);
+    if list == List::Allow && server.contains('*') {
+        problems
+            .error(
+                "rule-never-consulted",
+                node.at(),
+                format!("`{rule}` in `allow` is accepted by Claude Code and never consulted"),
+            )
+            .help("name the server: `mcp__<server>` or `mcp__<server>__*`");
+        return false;
+    }
+    // What is denied or asked about for nothing does no harm, unless it was meant for something.
+    let doubt = if list == List::Allow { Doubt::Error } else { Doubt::ErrorIfNear };
+    check_server(server, node.at(), servers, doubt, problems);
+    true
+}
+
+fn check_builtin(
+    node: &Node<'_>,
+    text: &str,
+    rule: RuleText,
+    list: List,
+    problems: &mut Problems,
+) -> Option<RuleText> {
+    let tool = canonical_tool(node, &rule.tool, problems)?;
+    let rule = RuleText { tool, ..rule };
+    if let Some(instead) = never_consulted(&rule, list) {
+        problems
+            .error(
+                "rule-never-consulted",
+                node.at(),
+                format!("`{text}` is accepted by Claude Code and never consulted"),
+            )
+            .help(format!("write `{instead}`"));
+        return None;
+    }
+    if let Some((reason, help)) = bad_specifier(&rule) {
+        let message = format!("`{text}` is no permission rule: {reason}");
+        problems.error("invalid-rule", node.at(), message).help(help);
+        return None;
+    }
+    Some(rule)
+}
+
+/// The tool's own name; a doubtful one is said to be so.
+pub(super) fn canonical_tool(
+    node: &Node<'_>,
+    written: &str,
+    problems: &mut Problems,
+) -> Option<String> {
+    match builtins::recognize(written) {
+        Builtin::Known(name) => Some(name.to_owned()),
+        Builtin::Misspelt(near) => {
+            problems
+                .error("unknown-tool", node.at(), format!("there is no built-in tool `{written}`"))
+                .help(format!("did you mean `{near}`?"));
+            None
+        }
+        Builtin::Unknown if written.contains(['*', '?']) => Some(written.to_owned()),
+        Builtin::Unknown => {
+            let message = format!("`{written}` is no built-in tool that is known here");
+            problems
+                .add(Severity::Warning, "unknown-tool", node.at(), message)
+                .help("it has an effect only if your version of Claude Code has it");
+            Some(written.to_owned())
+        }
+    }
+}
+
+/// Path rules stand under `Edit` and `Read`; under the names of the other file tools nobody looks for them.
+fn never_consulted(rule: &RuleText, list: List) -> Option<String> {
+    let specifier = rule.specifier.as_deref()?;
+    // Rules on a parameter are looked up under the tool's own name, though not in `allow`.
+    let names_parameter = specifier
+        .split_once(':')
+        .is_some_and(|(name, value)| super::template::is_variable_name(name) && value != "*");
+    if names_parameter && list != List::Allow {
+        return None;
+    }
+    match rule.tool.as_str() {
+        "Write" | "NotebookEdit" | "MultiEdit" => Some(format!("Edit({specifier})")),
+        "Glob" | "LS" | "NotebookRead" => Some(format!("Read({specifier})")),
+        _ => None,
+    }
+}
+
+fn bad_specifier(rule: &RuleText) -> Option<(&'static str, String)> {
+    let specifier = rule.specifier.as_deref()?;
+    match rule.tool.as_str() {
+        "Bash" if specifier.strip_suffix(":*").unwrap_or(specifier).contains(":*") => {
+            Some(("`:*` stands only at its end", "write `Bash(git commit:*)`".to_owned()))
+        }
+        "Bash" if specifier == ":*" => {
+            Some(("no command stands before `:*`", "write `Bash` for every command".to_owned()))
+        }
+        "WebFetch" if !specifier.starts_with("domain:") => Some((
+            "the specifier of `WebFetch` is a domain",
+            "write `WebFetch(domain:example.com)`".to_owned(),
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use test_case::test_case;
+
+    #[test_case("Bash(curl:*)" => Ok(("Bash".to_owned(), Some("curl:*".to_owned()))))]
+    #[test_case("Read" => Ok(("Read".to_owned(), None)))]
+    #[test_case("Bash(echo (a))" => Ok(("Bash".to_owned(), Some("echo (a)".to_owned()))))]
+    #[test_case("Bash(" => Err("it does not end with `)`"))]
+    #[test_case("Bash(a) , Read" => Err("it does not end with `)`"))]
+    #[test_case("Bash, Read" => Err("a tool's name has only letters, digits, `_` and `-`"))]
+    #[test_case("Bash()" => Err("the parentheses are empty; leave them away to mean the whole tool"))]
+    #[test_case("(a)" => Err("no tool stands before the parenthesis"))]
+    #[test_case("Bash(a\nb)" => Err("it has a line break or another control character"))]
+    fn syntax(text: &str) -> Result<(String, Option<String>), &'static str> {
+        parse_rule(text).map(|rule| (rule.tool, rule.specifier))
+    }
+}
