@@ -185,6 +185,20 @@ pub struct ServerEntry {
     pub timeout: Option<Duration>,
 }
 
+impl ServerEntry {
+    /// A server that is needed, shared by the agent's runs, and started on first use.
+    pub fn new(name: &str, launch: ServerLaunch) -> Self {
+        Self {
+            name: name.to_owned(),
+            launch,
+            optional: false,
+            per_run: false,
+            eager: false,
+            timeout: None,
+        }
+    }
+}
+
 /// How an MCP server is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

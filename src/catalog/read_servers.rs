@@ -100,7 +100,7 @@ fn check_name(name: &str, at: At, problems: &mut Problems) -> bool {
 
 fn read_server(name: String, node: &Node<'_>, problems: &mut Problems) -> Option<ServerEntry> {
     if matches!(node.value, Value::String(_) | Value::Null) {
-        return Some(ServerEntry::shared(name));
+        return Some(ServerEntry::new(&name, ServerLaunch::Shared));
     }
     let fields = node.fields(problems)?;
     fields.refuse_unknown(KEYS, problems);
@@ -218,20 +218,6 @@ fn http(fields: &Fields<'_>, url: &Node<'_>, problems: &mut Problems) -> Option<
     }
     let headers = fields.get("headers").and_then(|node| node.templates(problems));
     Some(ServerLaunch::Http { url: template, headers: headers.unwrap_or_default() })
-}
-
-impl ServerEntry {
-    /// The shared server of this name.
-    fn shared(name: String) -> Self {
-        Self {
-            name,
-            launch: ServerLaunch::Shared,
-            optional: false,
-            per_run: false,
-            eager: false,
-            timeout: None,
-        }
-    }
 }
 
 /// Says that a server does not exist, with the nearest that do.

@@ -81,7 +81,7 @@ pub(super) fn private(name: &str) -> ServerEntry {
         env: BTreeMap::new(),
         cwd: None,
     };
-    ServerEntry { name: name.to_owned(), launch, optional: false, per_run: false, eager: false }
+    ServerEntry::new(name, launch)
 }
 
 /// A reference to a shared server.
