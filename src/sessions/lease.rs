@@ -62,20 +62,37 @@ pub struct Lease {
     last_run: Option<RunId>,
     start: Start,
     restarted: bool,
+    counted_before: f64,
     notes: Vec<String>,
     _hold: Hold,
 }
 
+/// What was found out about a conversation at the beginning of a call.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) decision: Decision,
+    /// The run that used it before.
+    pub(super) last_run: Option<RunId>,
+    /// What Claude Code has already counted for it, and will count again.
+    pub(super) counted_before: f64,
+}
+
 impl Lease {
-    pub(super) fn new(
-        store: SessionStore,
-        begin: Begin,
-        decision: Decision,
-        last_run: Option<RunId>,
-        hold: Hold,
-    ) -> Self {
+    pub(super) fn new(store: SessionStore, begin: Begin, beginning: Beginning, hold: Hold) -> Self {
+        let Beginning { decision, last_run, counted_before } = beginning;
         let Decision { conversation, start, notes } = decision;
-        Self { store, begin, conversation, last_run, start, restarted: false, notes, _hold: hold }
+        let restarted = false;
+        Self {
+            store,
+            begin,
+            conversation,
+            last_run,
+            start,
+            restarted,
+            counted_before,
+            notes,
+            _hold: hold,
+        }
     }
 
     /// Claude Code's id of the conversation.
@@ -92,6 +109,16 @@ impl Lease {
     /// another run last has missed what was said since, and must not be used for this call.
     pub fn last_run(&self) -> Option<RunId> {
         self.last_run
+    }
+
+    /// What this call cost, given the `total_cost_usd` of a process that was started for it: a newer
+    /// `claude` that resumes a conversation counts in what earlier processes have spent on it.
+    pub fn cost_of_call(&self, total_cost_usd: f64) -> f64 {
+        if total_cost_usd >= self.counted_before {
+            total_cost_usd - self.counted_before
+        } else {
+            total_cost_usd
+        }
     }
 
     /// The conversation as it is recorded.
@@ -118,6 +145,7 @@ impl Lease {
         self.conversation = decision.conversation;
         self.start = decision.start;
         self.last_run = None;
+        self.counted_before = 0.0;
         self.notes.extend(decision.notes);
         self.record().await;
         Ok(self.session_id())

@@ -17,11 +17,11 @@ use super::conversation::Conversation;
 use super::decide::{Trace, decide};
 use super::error::{NotSaved, SessionError};
 use super::journal::Change;
-use super::lease::{Begin, Hold, Lease, Start, moment};
+use super::lease::{Begin, Beginning, Hold, Lease, Start, moment};
 use super::name::ConversationName;
 use super::queue::{Holder, Ticket, current_holder};
 use super::shelf::{Paths, Shelf};
-use super::transcript::{has_completed_turn, locate_transcript};
+use super::transcript::{cost_counted_before, has_completed_turn, locate_transcript};
 use crate::base::Timestamp;
 
 /// How often a waiting call looks whether another process is done; within one it is told at once.
@@ -99,16 +99,15 @@ impl SessionStore {
         let (hold, unshared) = self.wait_for(&name, &begin).await?;
         let store = self.clone();
         let asked = begin.clone();
-        let (decision, last_run, warnings) = blocking(move || {
+        let (beginning, warnings) = blocking(move || {
             let mut records = store.records();
             let known = records.view().get(&name).cloned();
-            let decision = decide(known.as_deref(), &asked, moment(), trace_of);
-            let last_run =
-                known.filter(|_| decision.start == Start::Resume).map(|known| known.last_run);
-            (decision, last_run, records.take_warnings())
+            let warnings = records.take_warnings();
+            drop(records);
+            (examine(known.as_deref(), &asked), warnings)
         })
         .await;
-        let mut lease = Lease::new(self.clone(), begin, decision, last_run, hold);
+        let mut lease = Lease::new(self.clone(), begin, beginning, hold);
         lease.note(warnings.into_iter().chain(unshared));
         // Also when it goes on: what a crash interrupts may have been said, and `last_run` tells.
         lease.record().await;
@@ -288,13 +287,26 @@ impl SessionStore {
     }
 }
 
+/// Decides, with a look at the transcript where that matters.
+fn examine(known: Option<&Conversation>, begin: &Begin) -> Beginning {
+    let decision = decide(known, begin, moment(), trace_of);
+    let resumed = known.filter(|_| decision.start == Start::Resume);
+    let counted_before =
+        resumed.and_then(transcript_of).map_or(0.0, |path| cost_counted_before(&path));
+    Beginning { last_run: resumed.map(|known| known.last_run), counted_before, decision }
+}
+
 fn trace_of(conversation: &Conversation) -> Trace {
-    let (config_dir, folder) =
-        (PathBuf::from(&conversation.config_dir), PathBuf::from(&conversation.folder));
-    match locate_transcript(&config_dir, &folder, conversation.session_id) {
+    match transcript_of(conversation) {
         Some(path) if has_completed_turn(&path) => Trace::CompletedTurn,
         _ => Trace::Nothing,
     }
+}
+
+fn transcript_of(conversation: &Conversation) -> Option<PathBuf> {
+    let (config_dir, folder) =
+        (Path::new(&conversation.config_dir), Path::new(&conversation.folder));
+    locate_transcript(config_dir, folder, conversation.session_id)
 }
 
 fn not_kept(problem: &NotSaved) -> String {

@@ -218,6 +218,22 @@ async fn the_run_before_tells_whether_a_live_process_is_up_to_date() {
 }
 
 #[tokio::test]
+async fn the_cost_of_a_call_leaves_out_what_earlier_processes_spent() {
+    let project = Project::new();
+    let store = project.store();
+    let (id, ..) = project.call(&store, "reviewer").await;
+    let line = r#"{"type":"cost-state","sessionId":"x","totalCostUSD":0.5}"#;
+    project.transcript(
+        id,
+        &format!("{}\n{line}\n{{\"type\":\"mode\"}}\n", line.replace("0.5", "0.25")),
+    );
+    let lease = store.begin(project.begin("reviewer")).await.unwrap();
+    assert!((lease.cost_of_call(0.625) - 0.125).abs() < 1e-9);
+    // Versions that begin at zero write no such line; one that finds it nevertheless counts less than it says.
+    assert!((lease.cost_of_call(0.125) - 0.125).abs() < 1e-9);
+}
+
+#[tokio::test]
 async fn calls_wait_in_the_order_they_came_from_two_stores() {
     let project = Project::new();
     let stores = [project.store(), project.store()];

@@ -12,6 +12,8 @@ use crate::base::{Timestamp, shorten, without_controls};
 
 /// Only this much of the end of a transcript is read.
 const MOST_BYTES: u64 = 8 << 20;
+/// The cost so far is among the last lines of a turn.
+const COST_BYTES: u64 = 256 << 10;
 /// The folders of other projects that are looked into where the expected one does not have it.
 const MOST_FOLDERS: usize = 10_000;
 const MOST_CHARACTERS: usize = 4_000;
@@ -52,7 +54,7 @@ pub fn locate_transcript(config_dir: &Path, folder: &Path, session_id: Uuid) -> 
 
 /// The last things said in a transcript, oldest first.
 pub fn last_exchanges(transcript: &Path, most: usize) -> io::Result<Vec<Exchange>> {
-    let text = read_end(transcript)?;
+    let text = read_end(transcript, MOST_BYTES)?;
     let mut exchanges: Vec<Exchange> = text.lines().rev().filter_map(exchange).take(most).collect();
     exchanges.reverse();
     Ok(exchanges)
@@ -60,9 +62,18 @@ pub fn last_exchanges(transcript: &Path, most: usize) -> io::Result<Vec<Exchange
 
 /// Whether the agent has ended a turn: after that, there is something to go on from.
 pub(super) fn has_completed_turn(transcript: &Path) -> bool {
-    read_end(transcript).is_ok_and(|text| {
+    read_end(transcript, MOST_BYTES).is_ok_and(|text| {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).any(|line| ends_turn(&line))
     })
+}
+
+/// What Claude Code will already have counted when it resumes this transcript: 2.1.325 goes on counting
+/// from here, 2.1.197 writes no such line and begins at zero.
+pub(super) fn cost_counted_before(transcript: &Path) -> f64 {
+    let text = read_end(transcript, COST_BYTES).unwrap_or_default();
+    let line = text.lines().rev().find(|line| line.contains(r#""type":"cost-state""#));
+    let state: Option<Value> = line.and_then(|line| serde_json::from_str(line).ok());
+    state.and_then(|state| state.get("totalCostUSD")?.as_f64()).unwrap_or(0.0)
 }
 
 fn folder_name(folder: &Path) -> String {
@@ -71,13 +82,13 @@ fn folder_name(folder: &Path) -> String {
 }
 
 /// The end of a file as text, from the beginning of a line.
-fn read_end(path: &Path) -> io::Result<String> {
+fn read_end(path: &Path, most: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    let skipped = length.saturating_sub(MOST_BYTES);
+    let skipped = length.saturating_sub(most);
     file.seek(SeekFrom::Start(skipped))?;
     let mut bytes = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(match (skipped, text.split_once('\n')) {
         (1.., Some((_, whole_lines))) => whole_lines.to_owned(),

@@ -14,6 +14,7 @@
 mod architecture;
 mod dependencies;
 mod processes;
+mod session_store;
 
 #[allow(dead_code, reason = "the tests that use all of it land one by one")]
 mod support;
