@@ -7,7 +7,7 @@ use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ fn begin(key: &str) -> Begin {
         config_dir: "/nowhere/claude".into(),
         contract: "sha256:0".to_owned(),
         run: RunId::new(),
-        patience: Duration::from_secs(60),
+        patience: Duration::from_mins(1),
     }
 }
 
@@ -247,7 +247,7 @@ fn h1_a_read_only_folder_is_a_note() {
     assert!(kept, "{notes:?}");
 }
 
-fn run_once(program: Command, data: &PathBuf, kind: &str) -> (BTreeMap<String, u64>, Vec<String>) {
+fn run_once(program: Command, data: &Path, kind: &str) -> (BTreeMap<String, u64>, Vec<String>) {
     let mut child = child(program, data, &format!("{kind} key"));
     let said = acknowledged(&mut child);
     assert!(child.wait().unwrap().success());
