@@ -1,0 +1,149 @@
+//! `adjutant init [--refresh] [--dry-run] [--json]`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use similar::TextDiff;
+
+use super::changes::{self, Change, InitError, MAIN_PROMPT};
+use super::merge::SERVER_NAME;
+use crate::cli::exit::Exit;
+use crate::cli::{args, render};
+use crate::config::Settings;
+
+/// How far `init` goes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cli) struct Wishes {
+    /// Renew the subagents section and nothing else.
+    pub(in crate::cli) refresh: bool,
+    /// Show what would change, and change nothing.
+    pub(in crate::cli) dry_run: bool,
+    /// For a program.
+    pub(in crate::cli) json: bool,
+}
+
+pub(in crate::cli) fn run(settings: &Settings, wishes: Wishes) -> Exit {
+    match prepare(settings, wishes) {
+        Ok(changes) => {
+            report(settings, wishes, &changes);
+            Exit::Success
+        }
+        Err(error) => {
+            render::problem(render::with_causes(&error));
+            render::talk("nothing was changed");
+            Exit::Failure
+        }
+    }
+}
+
+fn prepare(settings: &Settings, wishes: Wishes) -> Result<Vec<Change>, InitError> {
+    let changes = if wishes.refresh {
+        changes::section_only(settings)?
+    } else {
+        changes::whole(settings, &program(), &args::command_names())?
+    };
+    if !wishes.dry_run {
+        changes::write(&settings.root, &changes)?;
+    }
+    Ok(changes)
+}
+
+fn report(settings: &Settings, wishes: Wishes, changes: &[Change]) {
+    let hints = if wishes.refresh { Vec::new() } else { hints(settings) };
+    if wishes.json {
+        let files = changes.iter().map(|change| FileReport::of(change, wishes.dry_run)).collect();
+        return render::json(&Report { dry_run: wishes.dry_run, files, hints });
+    }
+    for change in changes {
+        if wishes.dry_run && change.is_needed() {
+            render::data(diff(change).trim_end());
+        } else if !wishes.dry_run {
+            render::data(format_args!("{:<8} {}", action(change), change.path));
+        }
+        if let Some(note) = &change.note {
+            render::talk(format_args!("note: `{}` {note}", change.path));
+        }
+    }
+    if wishes.dry_run && !changes.iter().any(Change::is_needed) {
+        render::talk("nothing to change");
+    }
+    for hint in hints {
+        render::talk(format_args!("hint: {hint}"));
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    dry_run: bool,
+    files: Vec<FileReport>,
+    hints: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct FileReport {
+    path: String,
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<String>,
+}
+
+impl FileReport {
+    fn of(change: &Change, dry_run: bool) -> Self {
+        Self {
+            path: change.path.clone(),
+            action: action(change),
+            note: change.note.clone(),
+            diff: (dry_run && change.is_needed()).then(|| diff(change)),
+        }
+    }
+}
+
+/// What happens to a file, or would.
+fn action(change: &Change) -> &'static str {
+    match &change.before {
+        None => "create",
+        Some(_) if change.is_needed() => "update",
+        Some(_) => "keep",
+    }
+}
+
+fn diff(change: &Change) -> String {
+    let before = change.before.as_deref().unwrap_or_default();
+    let old = change.before.as_ref().map_or("/dev/null".to_owned(), |_| format!("a/{}", change.path));
+    let diff = TextDiff::from_lines(before, &change.after);
+    diff.unified_diff().header(&old, &format!("b/{}", change.path)).to_string()
+}
+
+/// What a person may want to do next, and we will not do for them.
+fn hints(settings: &Settings) -> Vec<String> {
+    let mut hints = Vec::new();
+    let mentions = |file: &str, text: &str| {
+        changes::read(&settings.root, file).ok().flatten().is_some_and(|found| found.contains(text))
+    };
+    if changes::known_hooks(&args::command_names()).is_empty() {
+        hints.push("no hooks were registered: this version has none".to_owned());
+    }
+    if !mentions("CLAUDE.md", MAIN_PROMPT) && !mentions(".claude/CLAUDE.md", "main/system-prompt.md") {
+        hints.push(format!("add a line `@{MAIN_PROMPT}` to CLAUDE.md, and the main agent reads it"));
+    }
+    if settings.root.join(".git").exists() && !mentions(".gitignore", "data/") {
+        hints.push("`data/` will hold conversations: keep it out of git (`/data/` in .gitignore)".to_owned());
+    }
+    hints
+}
+
+/// How Claude Code should start this program: by name where the `PATH` finds it, else by its place.
+fn program() -> String {
+    let Ok(own) = env::current_exe() else { return SERVER_NAME.to_owned() };
+    let found = on_path(SERVER_NAME).and_then(|path| path.canonicalize().ok());
+    let same = found.is_some() && found == own.canonicalize().ok();
+    if same { SERVER_NAME.to_owned() } else { own.to_string_lossy().into_owned() }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| Path::is_file(file))
+}

@@ -1,0 +1,191 @@
+//! The pages tell the truth: their examples are run, their links lead somewhere.
+//!
+//! In a block marked `console`, lines with `$ adjutant …` are run, in order, in a project that starts empty for
+//! each page; the lines below a command are what it must print, where `...` stands for any lines and `[..]` for
+//! anything in a line. `console exit=1` is for a command that must fail. A block marked
+//! `FORMAT file=PATH` is written to the project. Other blocks are not run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use test_case::test_case;
+
+use crate::support::TestContext;
+
+#[test]
+fn the_examples_do_what_the_pages_say() {
+    let mut commands = 0;
+    for page in pages() {
+        let context = TestContext::new();
+        for block in blocks(&fs::read_to_string(&page).unwrap()) {
+            commands += follow(&context, &page, &block);
+        }
+    }
+    assert!(commands >= 5, "only {commands} commands were found in the pages");
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    for page in pages() {
+        for link in links(&fs::read_to_string(&page).unwrap()) {
+            let path = link.split('#').next().unwrap_or_default();
+            let target = page.parent().unwrap().join(path);
+            assert!(target.exists(), "{} links to `{link}`, which is not there", page.display());
+        }
+    }
+}
+
+#[test]
+fn ci_runs_the_test_command_of_the_readme() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let ci = fs::read_to_string(root().join(".ci/run")).unwrap();
+    assert!(readme.contains("\ncargo test"), "the README gives the test command");
+    assert!(ci.lines().any(|line| line == "cargo test"), "and .ci/run runs it");
+}
+
+#[test_case("a\nb", "a\nb", true)]
+#[test_case("a", "b", false)]
+#[test_case("...", "", true; "nothing is any lines")]
+#[test_case("a\n...\nd", "a\nb\nc\nd", true)]
+#[test_case("a\n...\nd", "a\nb\nc", false)]
+#[test_case("took [..] ms", "took 12 ms", true)]
+#[test_case("took [..] ms", "took 12 s", false)]
+#[test_case("a", "a\nb", false; "too much")]
+fn expected_output_is_compared(expected: &str, found: &str, same: bool) {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(fits(&lines(expected), &lines(found)), same);
+}
+
+struct Block {
+    line: usize,
+    /// What stands behind the opening fence.
+    marks: Vec<String>,
+    lines: Vec<String>,
+}
+
+/// Does what a block says; how many commands that were.
+fn follow(context: &TestContext, page: &Path, block: &Block) -> usize {
+    let setting = |name: &str| block.marks.iter().find_map(|mark| mark.strip_prefix(name));
+    if let Some(file) = setting("file=") {
+        context.write(file, block.lines.join("\n") + "\n");
+    }
+    if block.marks.first().map(String::as_str) != Some("console") {
+        return 0;
+    }
+    let exit: i32 = setting("exit=").map_or(0, |code| code.parse().unwrap());
+    let steps = steps(block);
+    for (command, expected) in &steps {
+        let place = format!("{}:{}: `{command}`", page.display(), block.line);
+        let output = program(context, command).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(exit), "{place} said:\n{said}");
+        let printed = if exit == 0 { output.stdout } else { [output.stdout, output.stderr].concat() };
+        let printed = String::from_utf8(printed).unwrap();
+        let printed: Vec<String> = printed.trim_end().lines().map(|l| l.trim_end().to_owned()).collect();
+        let fine = expected.is_empty() || fits(expected, &printed);
+        assert!(fine, "{place} should print:\n{}\nand prints:\n{}\n", expected.join("\n"), printed.join("\n"));
+    }
+    steps.len()
+}
+
+fn program(context: &TestContext, command: &str) -> Command {
+    let mut words = words(command).into_iter();
+    assert_eq!(words.next().as_deref(), Some("adjutant"), "only adjutant is run: {command}");
+    let mut program = context.adjutant([]);
+    program.args(words).env("COLUMNS", "100");
+    program
+}
+
+/// Words as a shell has them, with quotes of both kinds.
+fn words(command: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for c in command.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if c == ' ' => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The commands of a block, each with the lines below it.
+fn steps(block: &Block) -> Vec<(String, Vec<String>)> {
+    let mut steps: Vec<(String, Vec<String>)> = Vec::new();
+    for line in &block.lines {
+        match (line.strip_prefix("$ "), steps.last_mut()) {
+            (Some(command), _) => steps.push((command.to_owned(), Vec::new())),
+            (None, Some((_, expected))) => expected.push(line.trim_end().to_owned()),
+            (None, None) => panic!("line {}: output without a command", block.line),
+        }
+    }
+    steps
+}
+
+fn fits(expected: &[String], found: &[String]) -> bool {
+    match (expected.split_first(), found.split_first()) {
+        (None, None) => true,
+        (Some((line, rest)), _) if line == "..." => {
+            fits(rest, found) || found.split_first().is_some_and(|(_, later)| fits(expected, later))
+        }
+        (Some((line, rest)), Some((first, later))) => line_fits(line, first) && fits(rest, later),
+        _ => false,
+    }
+}
+
+fn line_fits(expected: &str, found: &str) -> bool {
+    let Some((head, rest)) = expected.split_once("[..]") else { return expected == found };
+    let Some(found) = found.strip_prefix(head) else { return false };
+    (0..=found.len()).filter_map(|at| found.get(at..)).any(|tail| line_fits(rest, tail))
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(String, Block)> = None;
+    for (index, line) in page.lines().enumerate() {
+        let fence: String = line.chars().take_while(|c| *c == '`').collect();
+        match &mut open {
+            None if fence.len() >= 3 => {
+                let marks = line.trim_matches('`').split_whitespace().map(str::to_owned).collect();
+                open = Some((fence, Block { line: index + 1, marks, lines: Vec::new() }));
+            }
+            Some((opening, _)) if line.trim_end() == *opening => blocks.extend(open.take().map(|(_, b)| b)),
+            Some((_, block)) => block.lines.push(line.to_owned()),
+            None => {}
+        }
+    }
+    assert!(open.is_none(), "a block is never closed");
+    blocks
+}
+
+/// Where `](…)` and `src="…"` lead, within the repository, outside of blocks.
+fn links(page: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut text = String::new();
+    for line in page.lines() {
+        inside ^= line.starts_with("```");
+        text.push_str(if inside { "" } else { line });
+        text.push('\n');
+    }
+    let marked = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let quoted = text.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let own = |link: &&str| !link.contains("://") && !link.starts_with('#') && !link.is_empty();
+    marked.chain(quoted).filter(own).map(str::to_owned).collect()
+}
+
+/// The README, and every page in `docs/`.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![root().join("README.md")];
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    pages.extend(docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    pages.sort();
+    pages
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
