@@ -12,6 +12,7 @@
 )]
 
 mod architecture;
+mod command_line;
 mod dependencies;
 mod processes;
 mod session_store;

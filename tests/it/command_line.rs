@@ -1,0 +1,116 @@
+//! The command line as its page describes it, and as shells complete it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use test_case::test_case;
+
+use crate::support::TestContext;
+
+#[test]
+fn the_page_has_every_command_and_no_other() {
+    let help = text(TestContext::new().run(["--help"]).stdout);
+    let known = commands(&help);
+    assert!(known.contains("completions"), "the help was not understood: {help}");
+    let page = page();
+    let described: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `adjutant ")?.split([' ', '`']).next())
+        .collect();
+    assert_eq!(described, known, "docs/command-line.md and `adjutant --help` differ");
+}
+
+#[test]
+fn the_page_has_every_variable_that_is_read() {
+    let source = fs::read_to_string(root().join("src/config/env_vars.rs")).unwrap();
+    let names: Vec<&str> = source
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub const ")?.split('"').nth(1))
+        .collect();
+    assert!(names.contains(&"ADJUTANT_ROOT"));
+    let page = page();
+    for name in names {
+        assert!(
+            page.contains(&format!("| `{name}`")),
+            "docs/command-line.md does not know `{name}`"
+        );
+    }
+}
+
+#[test_case(&["--help"], 0)]
+#[test_case(&["--version"], 0)]
+#[test_case(&["no-such-command"], 2)]
+#[test_case(&["completions"], 2; "an argument is missing")]
+#[test_case(&["--root", "no-such-folder", "completions", "bash"], 2; "no such project")]
+fn exit_codes_are_those_of_the_page(arguments: &[&str], code: i32) {
+    let output = TestContext::new().adjutant([]).args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{}", text(output.stderr));
+}
+
+#[test_case("bash"; "bash")]
+#[test_case("zsh"; "zsh")]
+#[test_case("fish"; "fish")]
+fn a_completion_script_knows_the_commands(shell: &str) {
+    let context = TestContext::new();
+    let script = context.run(["completions", shell]);
+    assert!(script.status.success());
+    let script = text(script.stdout);
+    for command in commands(&text(context.run(["--help"]).stdout)) {
+        assert!(script.contains(command), "{shell} does not know `{command}`");
+    }
+    if let Some(errors) = syntax_errors(shell, &script) {
+        assert_eq!(errors, "", "{shell} cannot read its script");
+    }
+}
+
+#[test]
+fn bash_completes_a_command() {
+    let script = text(TestContext::new().run(["completions", "bash"]).stdout);
+    let ask = "\nCOMP_WORDS=(adjutant comp)\nCOMP_CWORD=1\n_adjutant adjutant comp adjutant\necho \"${COMPREPLY[@]}\"\n";
+    let answer = feed("bash", &["-s"], &format!("{script}{ask}")).unwrap();
+    assert_eq!(answer.0.trim(), "completions", "{}", answer.1);
+}
+
+/// What the shell says about a script it only reads; `None` where it is not installed.
+fn syntax_errors(shell: &str, script: &str) -> Option<String> {
+    let arguments: &[&str] = if shell == "fish" { &["--no-execute"] } else { &["-n"] };
+    feed(shell, arguments, script).map(|(_, errors)| errors)
+}
+
+fn feed(program: &str, arguments: &[&str], input: &str) -> Option<(String, String)> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()?;
+    child.stdin.take()?.write_all(input.as_bytes()).ok()?;
+    let output = child.wait_with_output().ok()?;
+    Some((text(output.stdout), text(output.stderr)))
+}
+
+/// The names under `Commands:` in the help.
+fn commands(help: &str) -> BTreeSet<&str> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines = lines.take_while(|line| !line.is_empty());
+    // A description that goes on in the next line is indented further.
+    let names =
+        lines.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
+    names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/command-line.md")).unwrap()
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
