@@ -4,22 +4,38 @@
 //! stands a keeper (`adjutant __keep`, the same binary), which ends the program and everything it started
 //! when it is asked to, and when this process is gone. `docs/processes.md` tells the whole story.
 
+mod admission;
+mod board;
 mod keeper;
 mod launch;
+mod leftovers;
+mod machine;
+mod memory;
 mod orphans;
 mod process;
 mod program;
+mod run_folder;
 mod shim;
+mod shutdown;
 mod signals;
 mod stamp;
 mod start;
+mod stop;
 mod sweep;
 mod tail;
 mod tree;
 mod wire;
 
+pub use admission::{Admission, AdmissionLimits, Counts, Permit, Refused};
+pub use board::{Posting, RunBoard, RunCard, RunProgress};
 pub use launch::{Launch, StartFailed};
+pub use leftovers::{Cleaned, clean_leftovers};
+pub use machine::MachineCap;
+pub use orphans::adopt_orphans;
 pub use process::{DRAIN, Process, ProcessEnd, Urgency};
 pub use program::{hidden_command, use_keeper_program};
+pub use run_folder::RunFolder;
+pub use shutdown::Shutdown;
 pub use stamp::ProcessStamp;
 pub use start::start;
+pub use stop::{Stopped, stop_run};

@@ -17,11 +17,11 @@ const EMPTY_LOOKS: u32 = 2;
 
 /// Kills every process of a run, again and again until none is found. Blocks for milliseconds, seconds at most.
 pub(super) fn end_run(run: RunId) {
-    end_where(|marked| marked == run);
+    end_where(|_, marked| marked == run);
 }
 
-/// Kills every process with a marker that `is_over` accepts, and returns the runs that had any.
-pub(super) fn end_where(is_over: impl Fn(RunId) -> bool) -> Vec<RunId> {
+/// Kills every process whose pid and marker `is_over` accepts, and returns the runs that had any.
+pub(super) fn end_where(is_over: impl Fn(i32, RunId) -> bool) -> Vec<RunId> {
     let give_up = Instant::now() + GIVE_UP;
     let mut found = Vec::new();
     let mut empty = 0;
@@ -36,11 +36,11 @@ pub(super) fn end_where(is_over: impl Fn(RunId) -> bool) -> Vec<RunId> {
     found
 }
 
-fn kill_once(is_over: &impl Fn(RunId) -> bool) -> Vec<RunId> {
+fn kill_once(is_over: &impl Fn(i32, RunId) -> bool) -> Vec<RunId> {
     let living = tree::every_process().filter(|process| !process.has_ended());
     living
         .filter_map(|process| {
-            let run = marker(process.pid).filter(|run| is_over(*run))?;
+            let run = marker(process.pid).filter(|run| is_over(process.pid, *run))?;
             process.signal(Signal::SIGKILL).then_some(run)
         })
         .collect()

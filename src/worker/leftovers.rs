@@ -1,0 +1,87 @@
+//! What an earlier crash left: runs that are still on the board, processes, and private folders.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Pid;
+
+use super::board::{RunBoard, RunCard};
+use super::tree::Stat;
+use super::{run_folder, stop, sweep, tree};
+use crate::base::RunId;
+
+/// Something that was left and is gone now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cleaned {
+    /// A run on the board whose server is gone.
+    Run(RunCard),
+    /// Processes of a run whose keeper is gone.
+    Processes(RunId),
+    /// The folder of a run that is over.
+    Folder(PathBuf),
+}
+
+impl fmt::Display for Cleaned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(card) => {
+                write!(f, "run {} of agent `{}` was cut off when its server ended", card.run, card.agent)
+            }
+            Self::Processes(run) => write!(f, "processes that run {run} had left behind were ended"),
+            Self::Folder(path) => write!(f, "the folder `{}` of an earlier run was removed", path.display()),
+        }
+    }
+}
+
+/// Ends and removes what earlier processes left in this project and on this machine. What belongs to a living
+/// server or keeper is left alone. Blocks for milliseconds, seconds if something resists.
+pub fn clean_leftovers(data_dir: &Path) -> Vec<Cleaned> {
+    let mut cleaned = clean_board(data_dir);
+    cleaned.extend(sweep_processes().into_iter().map(Cleaned::Processes));
+    cleaned.extend(run_folder::remove_stale(data_dir).into_iter().map(Cleaned::Folder));
+    cleaned
+}
+
+/// A keeper whose server died ends by itself; one that was stopped is told once more.
+fn clean_board(data_dir: &Path) -> Vec<Cleaned> {
+    let board = RunBoard::at(data_dir);
+    let stale = board.every_card().into_iter().filter(|card| !card.is_alive());
+    let mut cleaned = Vec::new();
+    for card in stale {
+        if let Some(keeper) = &card.keeper {
+            stop::end_keeper(keeper);
+        }
+        board.remove(card.run);
+        cleaned.push(Cleaned::Run(card));
+    }
+    cleaned
+}
+
+/// Ends marked processes that no keeper holds any more.
+fn sweep_processes() -> Vec<RunId> {
+    let ancestors = own_ancestors();
+    sweep::end_where(|pid, run| !ancestors.contains(&pid) && !kept_runs().contains(&run))
+}
+
+/// The runs that have a keeper. Whoever forges a keeper's name only spares a process of their own.
+fn kept_runs() -> HashSet<RunId> {
+    tree::every_process().filter(|process| !process.has_ended()).filter_map(|process| kept_run(process.pid)).collect()
+}
+
+fn kept_run(pid: i32) -> Option<RunId> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut arguments = line.split(|byte| *byte == 0).skip(1);
+    if arguments.next() != Some(b"__keep") {
+        return None;
+    }
+    std::str::from_utf8(arguments.nth(1)?).ok()?.parse().ok()
+}
+
+/// Whoever runs this from inside a run must not end the branch it sits on.
+fn own_ancestors() -> HashSet<i32> {
+    let own = Pid::this().as_raw();
+    let above = |pid: &i32| Stat::read(*pid).map(|stat| stat.parent).filter(|parent| *parent > 0);
+    std::iter::successors(Some(own), above).collect()
+}
