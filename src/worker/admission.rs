@@ -81,7 +81,14 @@ pub struct Permit {
 impl Admission {
     /// A door with these limits.
     pub fn new(limits: AdmissionLimits) -> Self {
-        let door = Door { limits, running: 0, waiting: 0, lines: HashMap::new(), turns: VecDeque::new(), tickets: 0 };
+        let door = Door {
+            limits,
+            running: 0,
+            waiting: 0,
+            lines: HashMap::new(),
+            turns: VecDeque::new(),
+            tickets: 0,
+        };
         Self { door: Arc::new(Mutex::new(door)) }
     }
 
@@ -98,7 +105,11 @@ impl Admission {
     }
 
     /// Waits until this agent may run once more. Dropping the future gives the place in line away.
-    pub async fn admit(&self, agent: &AgentName, per_agent: Option<u32>) -> Result<Permit, Refused> {
+    pub async fn admit(
+        &self,
+        agent: &AgentName,
+        per_agent: Option<u32>,
+    ) -> Result<Permit, Refused> {
         let seat = self.seat(agent, per_agent.unwrap_or(u32::MAX)).await?;
         let (floor, machine) = {
             let door = lock(&self.door);
@@ -280,7 +291,10 @@ async fn enough_memory(floor: u64) -> Result<(), Refused> {
     let started = Instant::now();
     while let Some(available) = memory::available().filter(|available| *available < floor) {
         if started.elapsed() >= MEMORY_PATIENCE {
-            return Err(Refused::LowMemory { available_mib: available >> 20, floor_mib: floor >> 20 });
+            return Err(Refused::LowMemory {
+                available_mib: available >> 20,
+                floor_mib: floor >> 20,
+            });
         }
         sleep(LOOK_AGAIN).await;
     }

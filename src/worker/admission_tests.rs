@@ -21,7 +21,8 @@ async fn of_two_hundred_at_most_eight_run_and_all_get_their_turn() {
     for number in 0..200 {
         let (door, inside, most) = (door.clone(), Arc::clone(&inside), Arc::clone(&most));
         all.spawn(async move {
-            let permit = door.admit(&agent(&format!("agent-{}", number % 7)), Some(3)).await.unwrap();
+            let permit =
+                door.admit(&agent(&format!("agent-{}", number % 7)), Some(3)).await.unwrap();
             most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             tokio::task::yield_now().await;
             inside.fetch_sub(1, Ordering::SeqCst);
@@ -31,7 +32,10 @@ async fn of_two_hundred_at_most_eight_run_and_all_get_their_turn() {
     assert_eq!(all.join_all().await.len(), 200);
     assert!(most.load(Ordering::SeqCst) <= 8, "{most:?} ran at once");
     assert_eq!(door.counts(), Counts { running: 0, waiting: 0 });
-    assert!(lock(&door.door).lines.is_empty(), "nothing is remembered about agents that neither run nor wait");
+    assert!(
+        lock(&door.door).lines.is_empty(),
+        "nothing is remembered about agents that neither run nor wait"
+    );
 }
 
 #[tokio::test]
@@ -43,7 +47,8 @@ async fn agents_take_turns_and_the_first_of_each_comes_first() {
     for name in ["many-1", "many-2", "many-3", "few-1", "lone-1"] {
         let (door_of_its_own, order) = (door.clone(), Arc::clone(&order));
         all.spawn(async move {
-            let permit = door_of_its_own.admit(&agent(&name[..name.len() - 2]), None).await.unwrap();
+            let permit =
+                door_of_its_own.admit(&agent(&name[..name.len() - 2]), None).await.unwrap();
             order.lock().unwrap().push(name);
             drop(permit);
         });
@@ -82,7 +87,9 @@ async fn beyond_the_line_there_is_a_clear_no() {
     assert!(timeout(Duration::ZERO, &mut waits).await.is_err());
     let refused = door.admit(&agent("b"), None).await.unwrap_err();
     assert_eq!(refused, Refused::LineFull { running: 1, waiting: 1 });
-    assert!(refused.to_string().starts_with("1 runs are going on and 1 wait already: wait for one"));
+    assert!(
+        refused.to_string().starts_with("1 runs are going on and 1 wait already: wait for one")
+    );
 }
 
 #[tokio::test]
@@ -124,7 +131,8 @@ async fn a_higher_limit_lets_the_waiting_in() {
 #[tokio::test]
 async fn several_doors_share_the_slots_of_the_machine() {
     let folder = tempfile::tempdir().unwrap();
-    let shared = || AdmissionLimits { machine: Some(MachineCap::kept_in(folder.path(), 1)), ..limits(8, 8) };
+    let shared =
+        || AdmissionLimits { machine: Some(MachineCap::kept_in(folder.path(), 1)), ..limits(8, 8) };
     let (one, other) = (Admission::new(shared()), Admission::new(shared()));
     let permit = one.admit(&agent("a"), None).await.unwrap();
     let its = agent("a");

@@ -14,7 +14,9 @@ use tokio::time::sleep;
 
 use super::process::Process;
 use super::stamp::ProcessStamp;
-use crate::base::{RunId, Timestamp, create_private_dir, now, read_bounded, remove_file, write_volatile};
+use crate::base::{
+    RunId, Timestamp, create_private_dir, now, read_bounded, remove_file, write_volatile,
+};
 
 const FOLDER: &str = "runs";
 const FORMAT: u32 = 1;
@@ -91,7 +93,13 @@ impl RunBoard {
             keeper: None,
             server: ProcessStamp::own(),
         };
-        let sheet = Sheet { path: self.card_file(run), card, written: Instant::now(), pending: false, over: false };
+        let sheet = Sheet {
+            path: self.card_file(run),
+            card,
+            written: Instant::now(),
+            pending: false,
+            over: false,
+        };
         sheet.write()?;
         Ok(Posting { sheet: Arc::new(Mutex::new(sheet)), stop: self.stop_file(run) })
     }
@@ -116,8 +124,12 @@ impl RunBoard {
     /// Every card that can be read, stale ones too.
     pub(super) fn every_card(&self) -> Vec<RunCard> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let files = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "json"));
-        files.filter_map(|path| serde_json::from_slice(&read_bounded(&path, MOST_BYTES).ok()?).ok()).collect()
+        let files = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "json"));
+        files
+            .filter_map(|path| serde_json::from_slice(&read_bounded(&path, MOST_BYTES).ok()?).ok())
+            .collect()
     }
 
     /// Takes a run off the board.
@@ -235,7 +247,9 @@ mod tests {
         let run = RunId::new();
         let posting = board.post(run, "web-search", "main").unwrap();
         for turns in 1..=50 {
-            posting.update(|progress| *progress = RunProgress { doing: "Bash".into(), turns, cost_usd: 0.5 });
+            posting.update(|progress| {
+                *progress = RunProgress { doing: "Bash".into(), turns, cost_usd: 0.5 }
+            });
         }
         let seen = || board.list().first().map(|card| card.progress.turns);
         while seen() != Some(50) {
@@ -246,7 +260,11 @@ mod tests {
         posting.update(|progress| progress.turns = 51);
         drop(posting);
         sleep(PAUSE * 2).await;
-        assert_eq!(fs::read_dir(data.path().join("runs")).unwrap().count(), 0, "a late update brings nothing back");
+        assert_eq!(
+            fs::read_dir(data.path().join("runs")).unwrap().count(),
+            0,
+            "a late update brings nothing back"
+        );
     }
 
     #[tokio::test]

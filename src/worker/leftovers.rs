@@ -27,10 +27,18 @@ impl fmt::Display for Cleaned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run(card) => {
-                write!(f, "run {} of agent `{}` was cut off when its server ended", card.run, card.agent)
+                write!(
+                    f,
+                    "run {} of agent `{}` was cut off when its server ended",
+                    card.run, card.agent
+                )
             }
-            Self::Processes(run) => write!(f, "processes that run {run} had left behind were ended"),
-            Self::Folder(path) => write!(f, "the folder `{}` of an earlier run was removed", path.display()),
+            Self::Processes(run) => {
+                write!(f, "processes that run {run} had left behind were ended")
+            }
+            Self::Folder(path) => {
+                write!(f, "the folder `{}` of an earlier run was removed", path.display())
+            }
         }
     }
 }
@@ -67,7 +75,10 @@ fn sweep_processes() -> Vec<RunId> {
 
 /// The runs that have a keeper. Whoever forges a keeper's name only spares a process of their own.
 fn kept_runs() -> HashSet<RunId> {
-    tree::every_process().filter(|process| !process.has_ended()).filter_map(|process| kept_run(process.pid)).collect()
+    tree::every_process()
+        .filter(|process| !process.has_ended())
+        .filter_map(|process| kept_run(process.pid))
+        .collect()
 }
 
 fn kept_run(pid: i32) -> Option<RunId> {

@@ -20,7 +20,8 @@ impl MachineCap {
     /// A limit kept in the user's runtime folder, where all processes of the user meet.
     pub fn new(runs: u32) -> Self {
         let shared = dirs::runtime_dir().map(|folder| folder.join("adjutant"));
-        let folder = shared.unwrap_or_else(|| std::env::temp_dir().join(format!("adjutant-{}", Uid::effective())));
+        let folder = shared
+            .unwrap_or_else(|| std::env::temp_dir().join(format!("adjutant-{}", Uid::effective())));
         Self::kept_in(&folder, runs)
     }
 
@@ -37,7 +38,10 @@ impl MachineCap {
     pub(super) fn try_slot(&self) -> io::Result<Option<FileLock>> {
         create_private_dir(&self.folder)?;
         if fs::symlink_metadata(&self.folder)?.uid() != Uid::effective().as_raw() {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "it belongs to another user",
+            ));
         }
         for number in 0..self.runs {
             match FileLock::try_acquire(&self.folder.join(number.to_string())) {

@@ -20,10 +20,12 @@ fn in_control_group() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let folder = Path::new("/sys/fs/cgroup").join(own);
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let number =
+        |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number("memory.max")?;
     let statistics = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let cached = statistics.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
+    let cached =
+        statistics.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
     let used = number("memory.current")?.saturating_sub(cached.unwrap_or(0));
     Some(limit.saturating_sub(used))
 }

@@ -50,7 +50,8 @@ async fn end_strangers(mut news: Signal, inherited: HashSet<u32>) {
     while news.recv().await.is_some() {
         // Held while we look, so that a keeper that is being started is never met unknown.
         let own = own();
-        let strangers = children().into_iter().filter(|pid| !own.contains(pid) && !inherited.contains(pid));
+        let strangers =
+            children().into_iter().filter(|pid| !own.contains(pid) && !inherited.contains(pid));
         strangers.for_each(|pid| end_stranger(pid, inherited.is_empty()));
     }
 }
@@ -67,8 +68,11 @@ fn end_stranger(pid: u32, all_are_ours: bool) {
 /// All children of this process: each thread has a list of its own.
 fn children() -> Vec<u32> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let parse = |list: String| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let parse = |list: String| {
+        list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+    };
     lists.flat_map(parse).collect()
 }
 

@@ -5,7 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::base::{FileLock, RunId, create_new_dir, create_private_dir, remove_tree, rename, write_new};
+use crate::base::{
+    FileLock, RunId, create_new_dir, create_private_dir, remove_tree, rename, write_new,
+};
 
 /// Its place under the data folder.
 const FOLDER: &str = "tmp";
@@ -69,13 +71,18 @@ fn lock_and_name(unfinished: &Path, path: &Path) -> io::Result<FileLock> {
 pub(super) fn remove_stale(data_dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(data_dir.join(FOLDER)).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.map(|entry| entry.path()).filter(|path| is_stale(path) && remove_tree(path).is_ok()).collect()
+    folders
+        .map(|entry| entry.path())
+        .filter(|path| is_stale(path) && remove_tree(path).is_ok())
+        .collect()
 }
 
 fn is_stale(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if name.starts_with(UNFINISHED) {
-        let age = fs::metadata(path).and_then(|m| m.modified()).map(|time| time.elapsed().unwrap_or_default());
+        let age = fs::metadata(path)
+            .and_then(|m| m.modified())
+            .map(|time| time.elapsed().unwrap_or_default());
         return age.is_ok_and(|age| age > UNFINISHED_AGE);
     }
     // Only folders that have the shape of ours.

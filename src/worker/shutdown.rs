@@ -23,7 +23,13 @@ impl Shutdown {
     pub fn new(grace: Duration) -> Self {
         let reloads = watch::Sender::new(0);
         let now = CancellationToken::new();
-        Self { stopping: CancellationToken::new(), ending: CancellationToken::new(), now, grace, reloads }
+        Self {
+            stopping: CancellationToken::new(),
+            ending: CancellationToken::new(),
+            now,
+            grace,
+            reloads,
+        }
     }
 
     /// One that listens to the signals of this process.

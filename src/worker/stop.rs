@@ -32,8 +32,13 @@ pub fn stop_run(board: &RunBoard, card: &RunCard) -> std::io::Result<Stopped> {
         return Ok(Stopped::Over);
     }
     // The keeper in the card now: the run may have waited for its turn when it was first read.
-    let keeper = board.list().into_iter().find(|now| now.run == card.run).and_then(|now| now.keeper);
-    Ok(if keeper.is_some_and(|keeper| end_keeper(&keeper)) { Stopped::Over } else { Stopped::StillThere })
+    let keeper =
+        board.list().into_iter().find(|now| now.run == card.run).and_then(|now| now.keeper);
+    Ok(if keeper.is_some_and(|keeper| end_keeper(&keeper)) {
+        Stopped::Over
+    } else {
+        Stopped::StillThere
+    })
 }
 
 /// Tells a keeper to end its tree, a second time without grace; says whether it is gone.
