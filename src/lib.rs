@@ -31,4 +31,6 @@ pub mod gateway;
 pub mod call;
 pub mod server;
 
+pub mod scripted;
+
 pub mod cli;
