@@ -134,6 +134,26 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(PRIVATE_DIR))
 }
 
+/// A folder for a moment: private, and gone with all that is in it when dropped.
+#[derive(Debug)]
+pub struct ScratchDir {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl ScratchDir {
+    /// A new one, where the system keeps such things.
+    pub fn new() -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("adjutant-").tempdir()?;
+        Ok(Self { path: folder.path().canonicalize()?, _folder: folder })
+    }
+
+    /// Where it is, without links on the way.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 /// Reads a regular file of at most `limit` bytes, without waiting on FIFOs or devices.
 pub fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, ReadRefused> {
     let file = OpenOptions::new()

@@ -12,7 +12,7 @@ mod text;
 mod time;
 
 pub use files::{
-    ReadRefused, Staged, append_durably, append_line, create_private_dir, read_bounded,
+    ReadRefused, ScratchDir, Staged, append_durably, append_line, create_private_dir, read_bounded,
     read_inside, remove_file, set_aside, sweep_staged, write_atomic, write_project_file,
 };
 pub use ids::{AgentName, InvalidAgentName, RESERVED_MAIN, RunId};

@@ -7,7 +7,7 @@ use clap::Parser;
 
 use super::args::{Arguments, Command};
 use super::exit::Exit;
-use super::{completions, render};
+use super::{completions, init, render};
 use crate::config::Settings;
 use crate::worker;
 
@@ -24,21 +24,14 @@ fn run(arguments: &Arguments) -> Exit {
         Ok(settings) => settings,
         Err(error) => return refuse(&error),
     };
-    let _ = settings;
     match &arguments.command {
         Command::Completions { shell } => completions::run(*shell),
+        Command::Init(wishes) => init::run(&settings, *wishes),
     }
 }
 
 /// Says an error with its causes, one line, and that nothing was done.
 fn refuse(error: &dyn Error) -> Exit {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        cause = source.source();
-    }
-    render::problem(text);
+    render::problem(render::with_causes(error));
     Exit::Usage
 }

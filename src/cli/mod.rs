@@ -8,6 +8,7 @@ mod args;
 mod completions;
 mod dispatch;
 mod exit;
+mod init;
 mod render;
 
 pub use dispatch::main;

@@ -1,5 +1,6 @@
 //! The only door to stdout and stderr: data goes to the first, talk to the second.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
 
@@ -26,4 +27,16 @@ pub(super) fn talk(text: impl Display) {
 /// Says what went wrong, with `error:` before it.
 pub(super) fn problem(text: impl Display) {
     talk(format_args!("error: {text}"));
+}
+
+/// An error with its causes, on one line.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        cause = source.source();
+    }
+    text
 }

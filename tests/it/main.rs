@@ -14,6 +14,7 @@
 mod architecture;
 mod command_line;
 mod dependencies;
+mod init;
 mod processes;
 mod session_store;
 

@@ -8,11 +8,12 @@ use super::json_text::JsonRefused;
 use super::merge::{self, HOOKS, Hook, Merged};
 use super::section::{self, MarksRefused};
 use crate::base::{self, ReadRefused};
-use crate::catalog::{self, Snapshot};
+use crate::catalog::{Snapshot, subagents_section};
 use crate::config::Settings;
 
 /// The agent that a project without agents gets.
-pub(super) const FIRST_AGENT: &str = "helper";
+const FIRST_AGENT: &str = "agents/project-guide/agent.md";
+const FIRST_AGENT_TEXT: &str = include_str!("first-agent.md");
 /// The main agent's prompt.
 pub(super) const MAIN_PROMPT: &str = "agents/main/system-prompt.md";
 
@@ -45,21 +46,41 @@ impl Change {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InitError {
     #[error("cannot read `{path}`")]
-    Read { path: String, #[source] source: ReadRefused },
+    Read {
+        path: String,
+        #[source]
+        source: ReadRefused,
+    },
     #[error("`{path}` is not UTF-8")]
-    NotText { path: String, #[source] source: FromUtf8Error },
+    NotText {
+        path: String,
+        #[source]
+        source: FromUtf8Error,
+    },
     #[error("`{path}` is a link, or lies behind one; put a file of the project in its place")]
     Link { path: String },
     #[error("cannot add to `{path}`")]
-    Json { path: String, #[source] source: JsonRefused },
+    Json {
+        path: String,
+        #[source]
+        source: JsonRefused,
+    },
     #[error("cannot renew the subagents in `{path}`")]
-    Marks { path: String, #[source] source: MarksRefused },
+    Marks {
+        path: String,
+        #[source]
+        source: MarksRefused,
+    },
     #[error("`{MAIN_PROMPT}` has no subagents section; run `adjutant init` without `--refresh`")]
     NoSection,
     #[error("cannot look at the first agent")]
     Scratch(#[source] io::Error),
     #[error("cannot write `{path}`")]
-    Write { path: String, #[source] source: io::Error },
+    Write {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// Everything that makes a project ready for Claude Code.
@@ -121,21 +142,21 @@ fn first_agent(settings: &Settings) -> Result<Option<Change>, InitError> {
     if !Snapshot::load(settings).entries().is_empty() {
         return Ok(None);
     }
-    let path = format!("agents/{FIRST_AGENT}/agent.md");
-    let before = read(&settings.root, &path)?;
-    let after = catalog::new_agent_text(FIRST_AGENT);
-    Ok(before.is_none().then_some(Change { path, before: None, after, note: None }))
+    // With a folder and no agent in it, the file may still be there: it is not ours then.
+    let after = FIRST_AGENT_TEXT.to_owned();
+    let new = Change { path: FIRST_AGENT.into(), before: None, after, note: None };
+    Ok(read(&settings.root, FIRST_AGENT)?.is_none().then_some(new))
 }
 
 /// The section as it will be once the first agent is there.
 fn section_of(settings: &Settings, first: Option<&Change>) -> Result<String, InitError> {
     let Some(first) = first else {
-        return Ok(catalog::subagents_section::render(&Snapshot::load(settings)));
+        return Ok(subagents_section::render(&Snapshot::load(settings)));
     };
     let scratch = base::ScratchDir::new().map_err(InitError::Scratch)?;
     write(scratch.path(), std::slice::from_ref(first))?;
     let staged = Settings { root: scratch.path().to_owned(), ..settings.clone() };
-    Ok(catalog::subagents_section::render(&Snapshot::load(&staged)))
+    Ok(subagents_section::render(&Snapshot::load(&staged)))
 }
 
 fn main_prompt(root: &Path, section: &str) -> Result<Change, InitError> {

@@ -8,22 +8,12 @@ use similar::TextDiff;
 
 use super::changes::{self, Change, InitError, MAIN_PROMPT};
 use super::merge::SERVER_NAME;
+use crate::cli::args::{self, Init};
 use crate::cli::exit::Exit;
-use crate::cli::{args, render};
+use crate::cli::render;
 use crate::config::Settings;
 
-/// How far `init` goes.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct Wishes {
-    /// Renew the subagents section and nothing else.
-    pub(in crate::cli) refresh: bool,
-    /// Show what would change, and change nothing.
-    pub(in crate::cli) dry_run: bool,
-    /// For a program.
-    pub(in crate::cli) json: bool,
-}
-
-pub(in crate::cli) fn run(settings: &Settings, wishes: Wishes) -> Exit {
+pub(in crate::cli) fn run(settings: &Settings, wishes: Init) -> Exit {
     match prepare(settings, wishes) {
         Ok(changes) => {
             report(settings, wishes, &changes);
@@ -37,7 +27,7 @@ pub(in crate::cli) fn run(settings: &Settings, wishes: Wishes) -> Exit {
     }
 }
 
-fn prepare(settings: &Settings, wishes: Wishes) -> Result<Vec<Change>, InitError> {
+fn prepare(settings: &Settings, wishes: Init) -> Result<Vec<Change>, InitError> {
     let changes = if wishes.refresh {
         changes::section_only(settings)?
     } else {
@@ -49,7 +39,7 @@ fn prepare(settings: &Settings, wishes: Wishes) -> Result<Vec<Change>, InitError
     Ok(changes)
 }
 
-fn report(settings: &Settings, wishes: Wishes, changes: &[Change]) {
+fn report(settings: &Settings, wishes: Init, changes: &[Change]) {
     let hints = if wishes.refresh { Vec::new() } else { hints(settings) };
     if wishes.json {
         let files = changes.iter().map(|change| FileReport::of(change, wishes.dry_run)).collect();
@@ -112,7 +102,8 @@ fn action(change: &Change) -> &'static str {
 
 fn diff(change: &Change) -> String {
     let before = change.before.as_deref().unwrap_or_default();
-    let old = change.before.as_ref().map_or("/dev/null".to_owned(), |_| format!("a/{}", change.path));
+    let old =
+        change.before.as_ref().map_or("/dev/null".to_owned(), |_| format!("a/{}", change.path));
     let diff = TextDiff::from_lines(before, &change.after);
     diff.unified_diff().header(&old, &format!("b/{}", change.path)).to_string()
 }
@@ -126,11 +117,17 @@ fn hints(settings: &Settings) -> Vec<String> {
     if changes::known_hooks(&args::command_names()).is_empty() {
         hints.push("no hooks were registered: this version has none".to_owned());
     }
-    if !mentions("CLAUDE.md", MAIN_PROMPT) && !mentions(".claude/CLAUDE.md", "main/system-prompt.md") {
-        hints.push(format!("add a line `@{MAIN_PROMPT}` to CLAUDE.md, and the main agent reads it"));
+    if !mentions("CLAUDE.md", MAIN_PROMPT)
+        && !mentions(".claude/CLAUDE.md", "main/system-prompt.md")
+    {
+        hints
+            .push(format!("add a line `@{MAIN_PROMPT}` to CLAUDE.md, and the main agent reads it"));
     }
     if settings.root.join(".git").exists() && !mentions(".gitignore", "data/") {
-        hints.push("`data/` will hold conversations: keep it out of git (`/data/` in .gitignore)".to_owned());
+        hints.push(
+            "`data/` will hold conversations: keep it out of git (`/data/` in .gitignore)"
+                .to_owned(),
+        );
     }
     hints
 }

@@ -1,15 +1,14 @@
 //! The subagents section of the main agent's prompt: what stands between two marks, and nothing else.
 
-/// The line before the section.
-pub(super) const BEGIN: &str = "<!-- adjutant:subagents:begin -->";
-/// The line after it.
-pub(super) const END: &str = "<!-- adjutant:subagents:end -->";
+use crate::catalog::subagents_section::{BEGIN, END};
 
 /// Why a section cannot be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MarksRefused {
     /// One of the two is missing.
-    #[error("line {line}: a mark without its other half; the section stands between `{BEGIN}` and `{END}`")]
+    #[error(
+        "line {line}: a mark without its other half; the section stands between `{BEGIN}` and `{END}`"
+    )]
     Unpaired {
         /// Of the mark that is there.
         line: usize,
@@ -22,18 +21,18 @@ pub(super) enum MarksRefused {
     },
 }
 
-/// `prompt` with `section` between its marks; without marks they are added at the end.
+/// `prompt` with `section`, which brings its own marks; where the prompt has none it goes to the end.
 pub(super) fn renew(prompt: &str, section: &str) -> Result<String, MarksRefused> {
-    let end_of_line = if prompt.contains("\r\n") { "\r\n" } else { "\n" };
-    let body = format!("\n{}\n", section.trim()).replace('\n', end_of_line);
-    let Some((head, tail)) = around(prompt)? else {
+    let line_end = if prompt.contains("\r\n") { "\r\n" } else { "\n" };
+    let section = section.replace('\n', line_end);
+    let Some((before, after)) = around(prompt)? else {
         let gap = match prompt.trim_end() {
             "" => String::new(),
-            text => format!("{text}{end_of_line}{end_of_line}"),
+            text => format!("{text}{line_end}{line_end}"),
         };
-        return Ok(format!("{gap}{BEGIN}{body}{END}{end_of_line}"));
+        return Ok(format!("{gap}{section}{line_end}"));
     };
-    Ok(format!("{head}{body}{tail}"))
+    Ok(format!("{before}{section}{after}"))
 }
 
 /// Whether a prompt has the section at all.
@@ -41,7 +40,7 @@ pub(super) fn is_in(prompt: &str) -> bool {
     prompt.contains(BEGIN) || prompt.contains(END)
 }
 
-/// What stands before and after the section, each with its mark.
+/// What stands before and after the section.
 fn around(prompt: &str) -> Result<Option<(&str, &str)>, MarksRefused> {
     let begins: Vec<usize> = places(prompt, BEGIN);
     let ends: Vec<usize> = places(prompt, END);
@@ -50,7 +49,7 @@ fn around(prompt: &str) -> Result<Option<(&str, &str)>, MarksRefused> {
         ([], []) => Ok(None),
         ([one], []) | ([], [one]) => Err(MarksRefused::Unpaired { line: line(*one) }),
         ([begin], [end]) if begin < end => {
-            Ok(prompt.get(..begin + BEGIN.len()).zip(prompt.get(*end..)))
+            Ok(prompt.get(..*begin).zip(prompt.get(end + END.len()..)))
         }
         (begins, ends) => {
             let last = begins.iter().chain(ends).max().copied().unwrap_or_default();
@@ -68,20 +67,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn with(section: &str) -> String {
-        format!("Before\n{BEGIN}\n{section}\n{END}\nAfter")
+    fn marked(inside: &str) -> String {
+        format!("{BEGIN}\n{inside}\n{END}")
+    }
+
+    fn with(inside: &str) -> String {
+        format!("Before\n{}\nAfter", marked(inside))
     }
 
     #[test]
     fn only_the_section_changes() {
-        assert_eq!(renew(&with("old\nold"), "new\n").unwrap(), with("new"));
-        assert_eq!(renew(&with("old").replace('\n', "\r\n"), "a\nb").unwrap(), with("a\nb").replace('\n', "\r\n"));
+        assert_eq!(renew(&with("old\nold"), &marked("new")).unwrap(), with("new"));
+        let windows = |text: String| text.replace('\n', "\r\n");
+        assert_eq!(renew(&windows(with("old")), &marked("a\nb")).unwrap(), windows(with("a\nb")));
     }
 
     #[test]
     fn without_marks_it_goes_to_the_end() {
-        assert_eq!(renew("Prompt\n", "new").unwrap(), format!("Prompt\n\n{BEGIN}\nnew\n{END}\n"));
-        assert_eq!(renew("", "new").unwrap(), format!("{BEGIN}\nnew\n{END}\n"));
+        let section = marked("new");
+        assert_eq!(renew("Prompt\n", &section).unwrap(), format!("Prompt\n\n{section}\n"));
+        assert_eq!(renew("", &section).unwrap(), format!("{section}\n"));
     }
 
     #[test]
@@ -95,8 +100,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn renewing_twice_is_renewing_once(before in "[a-z \\n]{0,20}", after in "[a-z \\n]{0,20}", marked: bool, section in "[a-z\\n]{0,20}") {
-            let prompt = if marked { format!("{before}{BEGIN}{after}{END}{before}") } else { before };
+        fn renewing_twice_is_renewing_once(before in "[a-z \\n]{0,20}", after in "[a-z \\n]{0,20}", has_marks: bool, inside in "[a-z\\n]{0,20}") {
+            let section = marked(&inside);
+            let prompt = if has_marks { format!("{before}{BEGIN}{after}{END}{before}") } else { before };
             let once = renew(&prompt, &section).unwrap();
             prop_assert_eq!(renew(&once, &section).unwrap(), once);
         }
