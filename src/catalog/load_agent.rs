@@ -215,4 +215,4 @@ fn unknown_limits(around: &Surroundings<'_>, file: &Path) -> Option<Diagnostic> 
 }
 
 /// The code of the finding that every agent has while `defaults.yaml` is broken.
-pub(super) const DEFAULTS_BROKEN: &str = "defaults-broken";
+pub(crate) const DEFAULTS_BROKEN: &str = "defaults-broken";

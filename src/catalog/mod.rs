@@ -3,9 +3,11 @@
 //! Nothing here starts a process or grants a right that a file does not spell out.
 
 mod builtins;
+mod contract;
 mod defaults;
 mod diagnostic;
 mod front_matter;
+mod json_file;
 mod keys;
 mod live;
 mod load;
@@ -14,6 +16,7 @@ mod model;
 mod node;
 mod positions;
 mod problem;
+mod project_files;
 mod read_agent;
 mod read_defaults;
 mod read_limits;
@@ -22,21 +25,28 @@ mod read_permissions;
 mod read_policy;
 mod read_servers;
 mod read_tools;
+mod schema;
 mod snapshot;
 mod stamp;
 pub mod subagents_section;
 mod template;
 mod watch;
+mod written;
+mod written_defaults;
 mod yaml;
 mod yaml_mistakes;
 
+pub use contract::{Setting, Source, contract};
 pub use defaults::{AuditRule, Budget, Defaults, IdentityRule, Orchestration};
 pub use diagnostic::{Diagnostic, Severity};
 pub use live::Catalog;
+pub(crate) use load_agent::DEFAULTS_BROKEN;
 pub use model::{
     Agent, Callers, Limits, Origin, OutputFormat, OutputSpec, Permissions, PolicyRules, RuleText,
     ServerEntry, ServerLaunch, Template, ToolRef,
 };
+pub use project_files::{ProjectCheck, check_project};
+pub use schema::{agent_schema, defaults_schema};
 pub use snapshot::{Entry, Snapshot, State};
 pub use template::UnsetVariable;
 pub use watch::Watching;

@@ -78,6 +78,11 @@ impl Positions {
             }
         }
     }
+
+    /// The line of a key, if the text has that key.
+    pub(super) fn line_of(&self, path: &str) -> Option<usize> {
+        self.keys.get(path).map(|place| place.line)
+    }
 }
 
 /// The path of `key` below `path`.

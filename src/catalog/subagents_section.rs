@@ -31,7 +31,7 @@ pub fn render(snapshot: &Snapshot) -> String {
 }
 
 fn describe(agent: &Agent) -> String {
-    let memory = if agent.session { " (remembers earlier calls)" } else { "" };
+    let memory = if agent.session { " (keeps a conversation)" } else { "" };
     // A description must not be able to end the section.
     let description = agent.description.replace("<!--", "<! --");
     format!("- `{}`: {description}{memory}", agent.name)

@@ -4,6 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use super::check::CheckArguments;
+use super::list::ListArguments;
+use super::new::NewArguments;
+use super::schema::SchemaArguments;
+use super::show::ShowArguments;
+
 /// Delegates work to Claude Code subagents that have rights, tools and limits of their own.
 #[derive(Debug, Parser)]
 #[command(name = "adjutant", version, about, max_term_width = 100)]
@@ -21,6 +27,42 @@ pub(super) struct Arguments {
 pub(super) enum Command {
     /// Make a project ready for Claude Code: server, hooks, a first agent, the list of subagents
     Init(Init),
+
+    /// List the agents of the project, sound and broken
+    ///
+    /// Exit code 0, also when agents are broken: `check` is the command that judges.
+    #[command(after_long_help = "Examples:\n  adjutant list\n  \
+        adjutant list --json | jq -r '.[] | select(.state == \"broken\") | .reason'")]
+    List(ListArguments),
+
+    /// Show what an agent's file means, every setting with where it came from
+    ///
+    /// Variables such as ${API_KEY} are shown as they were written; they are put in only when the agent
+    /// is started. Exit code 0; 1 if the agent is broken; 2 if there is no such agent.
+    #[command(after_long_help = "Examples:\n  adjutant show web-search\n  \
+        adjutant show web-search --json | jq '.settings[] | select(.key == \"timeout_ms\")'")]
+    Show(ShowArguments),
+
+    /// Make a folder for a new agent, with a commented agent.md
+    ///
+    /// Nothing is overwritten. Exit code 0; 1 if the folder is there already; 2 if the name cannot be used.
+    #[command(after_long_help = "Example:\n  adjutant new web-search")]
+    New(NewArguments),
+
+    /// Check every file of the project before it bites
+    ///
+    /// Looks at agents/*/agent.md, agents/defaults.yaml, extensions, .mcp.json, the gateway's rules,
+    /// .claude/settings.json, and the list of subagents in agents/main/system-prompt.md. Findings go to
+    /// stderr, the summary to stdout. Exit code 0 if nothing is wrong, else 1.
+    #[command(after_long_help = "Examples:\n  adjutant check\n  adjutant check --strict\n  \
+        adjutant check --json | jq -r '.diagnostics[] | \"\\(.file):\\(.line): \\(.message)\"'")]
+    Check(CheckArguments),
+
+    /// Print a JSON Schema, so that editors complete and check agent files
+    #[command(after_long_help = "Examples:\n  adjutant schema > agent.schema.json\n  \
+        adjutant schema defaults > defaults.schema.json")]
+    Schema(SchemaArguments),
+
     /// Print a completion script for a shell
     Completions {
         /// Which shell

@@ -7,7 +7,7 @@ use clap::Parser;
 
 use super::args::{Arguments, Command};
 use super::exit::Exit;
-use super::{completions, init, render};
+use super::{check, completions, init, list, new, render, schema, show};
 use crate::config::Settings;
 use crate::worker;
 
@@ -25,6 +25,11 @@ fn run(arguments: &Arguments) -> Exit {
         Err(error) => return refuse(&error),
     };
     match &arguments.command {
+        Command::List(arguments) => list::run(&settings, arguments),
+        Command::Show(arguments) => show::run(&settings, arguments),
+        Command::New(arguments) => new::run(&settings, arguments),
+        Command::Check(arguments) => check::run(&settings, arguments),
+        Command::Schema(arguments) => schema::run(arguments),
         Command::Completions { shell } => completions::run(*shell),
         Command::Init(wishes) => init::run(&settings, *wishes),
     }

@@ -5,10 +5,16 @@
 #![allow(dead_code, reason = "the commands that use all of it land one by one")]
 
 mod args;
+mod check;
 mod completions;
 mod dispatch;
 mod exit;
 mod init;
+mod list;
+mod new;
+mod problems;
 mod render;
+mod schema;
+mod show;
 
 pub use dispatch::main;

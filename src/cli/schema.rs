@@ -1,0 +1,31 @@
+//! `adjutant schema [agent|defaults]`: JSON Schemas for editors.
+
+use clap::{Args, ValueEnum};
+
+use super::exit::Exit;
+use super::render;
+use crate::catalog::{agent_schema, defaults_schema};
+
+/// What `schema` may be told.
+#[derive(Debug, Args)]
+pub(super) struct SchemaArguments {
+    /// Of which file
+    #[arg(value_enum, default_value_t = File::Agent)]
+    file: File,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum File {
+    /// The front matter of agents/<name>/agent.md
+    Agent,
+    /// agents/defaults.yaml
+    Defaults,
+}
+
+pub(super) fn run(arguments: &SchemaArguments) -> Exit {
+    render::json(&match arguments.file {
+        File::Agent => agent_schema(),
+        File::Defaults => defaults_schema(),
+    });
+    Exit::Success
+}
