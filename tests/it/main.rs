@@ -17,6 +17,7 @@ mod dependencies;
 mod init;
 mod processes;
 mod session_store;
+mod shipped;
 
 #[allow(dead_code, reason = "the tests that use all of it land one by one")]
 mod support;
