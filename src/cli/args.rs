@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use super::check::CheckArguments;
 use super::list::ListArguments;
 use super::new::NewArguments;
+use super::runs::RunsCommand;
 use super::schema::SchemaArguments;
 use super::show::ShowArguments;
 
@@ -62,6 +63,10 @@ pub(super) enum Command {
     #[command(after_long_help = "Examples:\n  adjutant schema > agent.schema.json\n  \
         adjutant schema defaults > defaults.schema.json")]
     Schema(SchemaArguments),
+
+    /// Show what is running, and end it
+    #[command(subcommand)]
+    Runs(RunsCommand),
 
     /// Print a completion script for a shell
     Completions {

@@ -7,7 +7,7 @@ use clap::Parser;
 
 use super::args::{Arguments, Command};
 use super::exit::Exit;
-use super::{check, completions, init, list, new, render, schema, show};
+use super::{check, completions, init, list, new, render, runs, schema, show};
 use crate::config::Settings;
 use crate::worker;
 
@@ -30,6 +30,7 @@ fn run(arguments: &Arguments) -> Exit {
         Command::New(arguments) => new::run(&settings, arguments),
         Command::Check(arguments) => check::run(&settings, arguments),
         Command::Schema(arguments) => schema::run(arguments),
+        Command::Runs(command) => runs::run(&settings, command),
         Command::Completions { shell } => completions::run(*shell),
         Command::Init(wishes) => init::run(&settings, *wishes),
     }

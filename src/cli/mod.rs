@@ -14,6 +14,7 @@ mod list;
 mod new;
 mod problems;
 mod render;
+mod runs;
 mod schema;
 mod show;
 

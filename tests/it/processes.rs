@@ -1,5 +1,8 @@
 //! Nothing that a run starts outlives it, whatever it does and however the run ends.
 
+mod crashes;
 mod family;
+mod runs;
+mod stand_in;
 mod starting;
 mod ways_to_end;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use adjutant::base::RunId;
 use adjutant::worker::{Launch, use_keeper_program};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Generous: the machine that runs the tests may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,9 +101,10 @@ pub fn launch(folder: &Path, script: &str) -> Launch {
 
 /// Waits until the whole family is there.
 pub fn assembled(folder: &Path, run: &str, members: usize) -> Vec<Member> {
+    wait_until("the sign that all is set up", || folder.join("ready").exists().then_some(()));
     wait_until(&format!("{members} processes of {run}"), || {
         let found = marked(run);
-        (folder.join("ready").exists() && found.len() >= members).then_some(found)
+        (found.len() >= members).then_some(found)
     })
 }
 
@@ -136,6 +139,11 @@ pub fn assert_gone_soon(what: &str, family: &[Member], run: &str) {
     assert_gone_at_once(what, family, run);
 }
 
+/// Sends a signal as a person would.
+pub fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.cast_signed()), signal).unwrap();
+}
+
 /// Asks until there is an answer.
 pub fn wait_until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
@@ -144,6 +152,6 @@ pub fn wait_until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
             return answer;
         }
         assert!(started.elapsed() < PATIENCE, "waited in vain for {what}");
-        sleep(Duration::from_millis(10));
+        sleep(Duration::from_millis(20));
     }
 }

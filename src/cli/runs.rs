@@ -1,0 +1,120 @@
+//! `adjutant runs list` and `adjutant runs stop RUN`.
+
+use clap::Subcommand;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+
+use super::exit::Exit;
+use super::render;
+use crate::base::{now, one_line, shorten};
+use crate::config::Settings;
+use crate::worker::{RunBoard, RunCard, Stopped, stop_run};
+
+/// What to do with the runs that are going on.
+#[derive(Debug, Subcommand)]
+pub(super) enum RunsCommand {
+    /// Show what is running: agent, since when, what it does, pid, cost so far
+    List {
+        /// Print JSON for a program
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a run; its caller is told that it was cancelled
+    Stop {
+        /// The run's id, or as much of its beginning or end as makes it unique
+        run: String,
+    },
+}
+
+pub(super) fn run(settings: &Settings, command: &RunsCommand) -> Exit {
+    let board = RunBoard::at(&settings.data_dir());
+    match command {
+        RunsCommand::List { json } => list(&board, *json),
+        RunsCommand::Stop { run } => stop(&board, run),
+    }
+}
+
+fn list(board: &RunBoard, json: bool) -> Exit {
+    let cards = board.list();
+    if json {
+        render::json(&cards);
+    } else if cards.is_empty() {
+        render::talk("nothing is running");
+    } else {
+        render::data(table(&cards));
+    }
+    Exit::Success
+}
+
+fn table(cards: &[RunCard]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(NOTHING)
+        .set_header(["RUN", "AGENT", "CALLER", "SINCE", "PID", "TURNS", "COST", "DOING"]);
+    for card in cards {
+        table.add_row([
+            card.run.to_string(),
+            one_line(&card.agent),
+            one_line(&card.caller),
+            age(card),
+            card.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            card.progress.turns.to_string(),
+            format!("${:.2}", card.progress.cost_usd),
+            shorten(&one_line(&card.progress.doing), 40),
+        ]);
+    }
+    table
+}
+
+/// How long ago it began, in its largest unit.
+fn age(card: &RunCard) -> String {
+    let seconds = now().duration_since(card.since).as_secs().max(0);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+fn stop(board: &RunBoard, wanted: &str) -> Exit {
+    let mut found = board.list();
+    found.retain(|card| is_meant(card, wanted));
+    match found.as_slice() {
+        [] => no(format_args!(
+            "no run `{}` is going on: `adjutant runs list` shows what is",
+            one_line(wanted)
+        )),
+        [card] => stop_card(board, card),
+        several => no(format_args!(
+            "`{}` could be any of {} runs: give more of the id",
+            one_line(wanted),
+            several.len()
+        )),
+    }
+}
+
+/// Ids begin with the time, so those of one minute differ only at their end.
+fn is_meant(card: &RunCard, wanted: &str) -> bool {
+    let id = card.run.to_string();
+    !wanted.is_empty() && (id.starts_with(wanted) || id.ends_with(wanted))
+}
+
+fn stop_card(board: &RunBoard, card: &RunCard) -> Exit {
+    match stop_run(board, card) {
+        Ok(Stopped::Over) => {
+            render::talk(format_args!("run {} of `{}` is over", card.run, one_line(&card.agent)));
+            Exit::Success
+        }
+        Ok(Stopped::StillThere) => no(format_args!(
+            "run {} did not end: look at process {} and try again",
+            card.run,
+            card.pid.unwrap_or_default()
+        )),
+        Err(error) => no(format_args!("run {} could not be told to stop: {error}", card.run)),
+    }
+}
+
+fn no(text: impl std::fmt::Display) -> Exit {
+    render::problem(text);
+    Exit::Failure
+}

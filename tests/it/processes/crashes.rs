@@ -1,0 +1,114 @@
+//! Servers and keepers that are killed without warning, alone and together.
+
+use std::fs;
+use std::thread;
+
+use adjutant::worker::{Cleaned, clean_leftovers};
+use nix::sys::signal::Signal;
+
+use super::family::{MISBEHAVIOURS, Member, Misbehaviour, assert_gone_soon, signal, wait_until};
+use super::stand_in::StandIn;
+
+#[test]
+fn a_killed_server_leaves_nothing() {
+    let kill_its_server = |bad: &Misbehaviour| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = StandIn::start(folder.path(), bad.script, bad.members);
+        server.kill();
+        assert_gone_soon(bad.name, &server.family, &server.run);
+        assert_gone_soon("its keeper", &[server.keeper.clone()], &server.run);
+    };
+    thread::scope(|scope| {
+        for bad in MISBEHAVIOURS {
+            scope.spawn(|| kill_its_server(bad));
+        }
+    });
+}
+
+/// A process without the marker, whose parent is gone: only an heir can find it.
+const HIDES: &str = "(env -i setsid sleep 1000 & echo $! > hidden); touch ready; sleep 1000; :";
+
+#[test]
+fn what_a_killed_keeper_leaves_is_ended_by_its_heir() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = StandIn::start(folder.path(), HIDES, 2);
+    let hidden = hidden(&server);
+    signal(server.keeper.pid, Signal::SIGKILL);
+    wait_until("the end of the run", || folder.path().join("over").exists().then_some(()));
+    let all = [&server.family[..], &[hidden, server.keeper.clone()]].concat();
+    assert_gone_soon("killed keeper", &all, &server.run);
+    assert!(server.process.try_wait().unwrap().is_none(), "the server goes on");
+}
+
+#[test]
+fn children_that_were_there_before_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let stranger_file = folder.path().join("stranger");
+    let before = format!("sleep 1000 & echo $! > '{}'; exec \"$@\"", stranger_file.display());
+    let mut server = StandIn::start_by(
+        folder.path(),
+        "touch ready; sleep 1000; :",
+        2,
+        &["sh", "-c", &before, "sh"],
+    );
+    let stranger = pid_in(&stranger_file);
+    signal(server.keeper.pid, Signal::SIGKILL);
+    wait_until("the end of the run", || folder.path().join("over").exists().then_some(()));
+    assert_gone_soon("killed keeper", &server.family, &server.run);
+    assert!(stranger.is_there(), "a shell's own job is no orphan of ours");
+    server.kill();
+    signal(stranger.pid, Signal::SIGKILL);
+}
+
+#[test]
+fn the_next_start_ends_what_a_crash_of_both_left_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "setsid sh -c 'trap \"\" TERM HUP; sleep 1000; :' & touch ready; sleep 1000; :";
+    let mut server = StandIn::start(folder.path(), script, 4);
+    // A stopped keeper cannot see its server go.
+    signal(server.keeper.pid, Signal::SIGSTOP);
+    server.kill();
+    signal(server.keeper.pid, Signal::SIGKILL);
+    wait_until("the keeper's end", || (!server.keeper.is_there()).then_some(()));
+    assert!(server.family.iter().any(Member::is_there), "otherwise this test shows nothing");
+
+    let cleaned = clean_leftovers(&server.data());
+
+    assert_gone_soon("crash of both", &server.family, &server.run);
+    let said: Vec<_> = cleaned.iter().map(ToString::to_string).collect();
+    let expected =
+        format!("run {} of agent `stand-in` was cut off when its server ended", server.run);
+    assert!(said.contains(&expected), "{said:?}");
+    assert!(
+        cleaned
+            .iter()
+            .any(|c| matches!(c, Cleaned::Processes(run) if run.to_string() == server.run)),
+        "{said:?}"
+    );
+    assert!(cleaned.iter().any(|c| matches!(c, Cleaned::Folder(_))), "{said:?}");
+    for place in ["runs", "tmp"] {
+        assert_eq!(fs::read_dir(server.data().join(place)).unwrap().count(), 0, "{place}");
+    }
+}
+
+#[test]
+fn the_next_start_leaves_living_runs_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = StandIn::start(folder.path(), "setsid sleep 1000 & touch ready; sleep 1000; :", 3);
+    let cleaned = clean_leftovers(&server.data());
+    let own = |c: &Cleaned| match c {
+        Cleaned::Processes(run) => run.to_string() == server.run,
+        Cleaned::Run(_) | Cleaned::Folder(_) => true,
+    };
+    assert!(!cleaned.iter().any(own), "{cleaned:?}");
+    assert!(server.family.iter().all(Member::is_there));
+}
+
+fn hidden(server: &StandIn) -> Member {
+    pid_in(&server.folder.join("hidden"))
+}
+
+fn pid_in(file: &std::path::Path) -> Member {
+    let pid = wait_until("a pid", || fs::read_to_string(file).ok()?.trim().parse().ok());
+    Member::of(pid).unwrap()
+}
