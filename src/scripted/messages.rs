@@ -66,7 +66,8 @@ pub(super) fn find_script(body: &Value, is_script: impl Fn(&str) -> bool) -> Opt
     let since = messages.get(at..).unwrap_or_default();
     let answered = since
         .windows(2)
-        .filter(|pair| matches!(pair, [a, b] if role(a) == "user" && role(b) == "assistant"))
+        // Between the two, 2.1.325 puts a message of role `system` about the surroundings.
+        .filter(|pair| matches!(pair, [a, b] if role(a) != "assistant" && role(b) == "assistant"))
         .count();
     Some(Place { script, answered, results: since.iter().flat_map(tool_results).collect() })
 }

@@ -173,7 +173,8 @@ mod tests {
         let script = user(&json!("CALL a {}\nCALL b {}"));
         let first = follow(&json!({"messages": [script]})).message;
         assert_eq!(first.calls[0].name, "a");
-        let second = follow(&json!({"messages": [script, calling(), result("1")]})).message;
+        let around = json!({"role": "system", "content": "today"});
+        let second = follow(&json!({"messages": [script, around, calling(), result("1")]})).message;
         assert_eq!(second.calls[0].name, "b");
         let all = vec![script, calling(), result("1"), calling(), result("2")];
         assert_eq!(said(&all), "1\n2");

@@ -16,6 +16,7 @@ mod command_line;
 mod dependencies;
 mod init;
 mod processes;
+mod real_claude;
 mod session_store;
 mod shipped;
 

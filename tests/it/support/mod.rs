@@ -1,5 +1,7 @@
 //! A throw-away project to test in, and the program to test.
 
+pub mod claude;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
