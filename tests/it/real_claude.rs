@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use crate::support::TestContext;
 use crate::support::claude::{real_claude, scripted_environment};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Refuses what has `evil` in it before any rule, and everything that no rule allows.
 #[derive(Default)]

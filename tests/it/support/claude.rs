@@ -41,7 +41,7 @@ fn install(version: &str) -> Result<PathBuf, String> {
     }
     fs::create_dir_all(&folder).expect("a folder in `target`");
     let lock = folder.join(format!("{version}.lock"));
-    let _lock = FileLock::acquire(&lock, Duration::from_secs(300)).map_err(|e| e.to_string())?;
+    let _lock = FileLock::acquire(&lock, Duration::from_mins(5)).map_err(|e| e.to_string())?;
     if !program_in(&ready).exists() {
         install_into(&ready, version)?;
     }
