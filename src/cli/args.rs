@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use super::audit::AuditArguments;
 use super::check::CheckArguments;
+use super::explain::ExplainArguments;
 use super::list::ListArguments;
 use super::new::NewArguments;
 use super::runs::RunsCommand;
@@ -67,6 +69,14 @@ pub(super) enum Command {
     /// Show what is running, and end it
     #[command(subcommand)]
     Runs(RunsCommand),
+
+    /// Say whether an agent may use a server, a tool or a built-in tool, and by which rule
+    ///
+    /// Exit code 0: allowed. 1: denied. 2: cannot say.
+    Explain(ExplainArguments),
+
+    /// Show the audit log, or check that it is as it was written
+    Audit(AuditArguments),
 
     /// Print a completion script for a shell
     Completions {

@@ -7,7 +7,7 @@ use clap::Parser;
 
 use super::args::{Arguments, Command};
 use super::exit::Exit;
-use super::{check, completions, init, list, new, render, runs, schema, show};
+use super::{audit, check, completions, explain, init, list, new, render, runs, schema, show};
 use crate::config::Settings;
 use crate::worker;
 
@@ -31,6 +31,8 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Check(arguments) => check::run(&settings, arguments),
         Command::Schema(arguments) => schema::run(arguments),
         Command::Runs(command) => runs::run(&settings, command),
+        Command::Explain(arguments) => explain::run(&settings, arguments),
+        Command::Audit(arguments) => audit::run(&settings, arguments),
         Command::Completions { shell } => completions::run(*shell),
         Command::Init(wishes) => init::run(&settings, *wishes),
     }

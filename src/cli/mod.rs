@@ -5,15 +5,18 @@
 #![allow(dead_code, reason = "the commands that use all of it land one by one")]
 
 mod args;
+mod audit;
 mod check;
 mod completions;
 mod dispatch;
 mod exit;
+mod explain;
 mod init;
 mod list;
 mod new;
 mod problems;
 mod render;
+mod rights;
 mod runs;
 mod schema;
 mod show;

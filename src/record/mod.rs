@@ -7,10 +7,12 @@ mod chain;
 mod histogram;
 mod line;
 mod metrics;
+mod tail;
 mod verify;
 
 pub use audit::{AuditLog, AuditOptions, AuditUnavailable};
 pub use histogram::Histogram;
 pub use line::{AUDIT_FORMAT, ArgumentDetail, AuditLine};
 pub use metrics::{Ending, Measured, Metrics, MetricsReport, SeriesReport};
+pub use tail::AuditTail;
 pub use verify::{ChainFault, ChainProblem, Verification, verify};

@@ -60,7 +60,9 @@ pub enum ChainFault {
 
 /// Reads the whole log, rotated files first, and gives each line to `each`.
 pub fn verify(path: &Path, mut each: impl FnMut(&str)) -> Result<Verification, LockBusy> {
-    let snapshot = snapshot_shared_log(path, PATIENCE, || rotated_files(path))?;
+    let snapshot = snapshot_shared_log(path, PATIENCE, || {
+        Ok(rotated_files(path)?.into_iter().map(|(_, path)| path).collect())
+    })?;
     let note = snapshot.note.unwrap_or_default();
     let head = Head::read(&note);
     let mut reader = Reader::new(head.as_ref().map_or(0, |head| head.seq));
@@ -76,18 +78,23 @@ pub fn verify(path: &Path, mut each: impl FnMut(&str)) -> Result<Verification, L
     Ok(reader.verification)
 }
 
-/// The rotated files of a log, oldest first.
-fn rotated_files(path: &Path) -> io::Result<Vec<PathBuf>> {
+/// The rotated files of a log, oldest first, each with the number of its last line.
+pub(super) fn rotated_files(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (stem, extension) = name_parts(path);
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
         let name = entry?.file_name();
         let number = name.to_str().and_then(|name| rotated_number(name, stem, extension));
         found.extend(number.map(|number| (number, folder.join(&name))));
     }
     found.sort();
-    Ok(found.into_iter().map(|(_, path)| path).collect())
+    Ok(found)
 }
 
 struct Reader {

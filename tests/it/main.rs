@@ -12,9 +12,11 @@
 )]
 
 mod architecture;
+mod audit;
 mod command_line;
 mod dependencies;
 mod init;
+mod policy;
 mod processes;
 mod real_claude;
 mod session_store;

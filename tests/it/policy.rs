@@ -1,0 +1,115 @@
+//! `adjutant explain`: the known cases, and what it says.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::support::TestContext;
+
+const RULES: &str = ".mcp-gateway-rules.json";
+
+fn answer(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// The case in which the data and its contract disagree: an unknown key is an error, a typo never widens.
+const REFUSED: &str = "edge.typo_section_ignored";
+
+#[test]
+fn every_known_case_through_explain() {
+    let cases: Vec<Value> =
+        serde_json::from_str(include_str!("../fixtures/policy-cases.json")).expect("the cases");
+    assert_eq!(cases.len(), 188);
+    let context = TestContext::new();
+    for case in &cases {
+        context.write(RULES, case["rules"].to_string());
+        let text = |key: &str| case[key].as_str().unwrap_or_default();
+        let mut command = context.adjutant([
+            "explain",
+            "--json",
+            "--agent",
+            text("agent"),
+            "--server",
+            text("server"),
+        ]);
+        if let Some(tool) = case["tool"].as_str() {
+            command.args(["--tool", tool]);
+        }
+        let output = command.output().expect("the program starts");
+        let expected = if text("name") == REFUSED {
+            (None, 2)
+        } else {
+            (Some(text("expect")), i32::from(text("expect") == "deny"))
+        };
+        let found = answer(&output);
+        assert_eq!(
+            (found["decision"].as_str(), output.status.code()),
+            (expected.0, Some(expected.1)),
+            "{case}\n{found}"
+        );
+    }
+}
+
+#[test]
+fn the_answer_names_rule_file_and_line() {
+    let context = TestContext::new();
+    context.write(RULES, "{\"agents\": {\"dev\": {\n\"allow\": {\"servers\": [\"*\"]},\n\"deny\": {\"servers\": [\"db\"]}}}}");
+    let output =
+        context.run(["explain", "--agent", "dev", "--server", "db", "--tool", "x", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        answer(&output),
+        json!({
+            "decision": "deny", "agent": "dev", "server": "db", "tool": "x",
+            "rule": "agents.dev.deny.servers[0]", "file": context.root().join(RULES), "line": 3,
+            "reason": "agent `dev` may not use tool `x` of server `db`: it is denied by name \
+                       (`agents.dev.deny.servers[0]` in .mcp-gateway-rules.json line 3)",
+        })
+    );
+    let output = context.run(["explain", "--agent", "dev", "--server", "api"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text.starts_with(
+            "allowed: agent `dev` may use server `api`: it is allowed by the pattern `*`"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_rules_are_found_where_the_variable_says() {
+    let context = TestContext::new();
+    context.write("elsewhere/r.json", r#"{"agents":{"a":{"allow":{"servers":["db"]}}}}"#);
+    let explain = |value: &str| {
+        let mut command = context.adjutant(["explain", "--agent", "a", "--server", "db"]);
+        command.env("GATEWAY_RULES", value).output().expect("the program starts")
+    };
+    assert_eq!(explain("elsewhere/r.json").status.code(), Some(0));
+    assert_eq!(explain("").status.code(), Some(1), "empty means unset: no rules, nobody may");
+    let missing = explain("gone.json");
+    assert_eq!(missing.status.code(), Some(2), "a file that was asked for by name has to be there");
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(said.contains("GATEWAY_RULES") && said.contains("gone.json"), "{said}");
+}
+
+#[test]
+fn a_broken_file_is_no_answer() {
+    let context = TestContext::new();
+    context.write(RULES, "{\"agents\": {\"a\": {\"allow\": {\"servers\": [\"*\"]},\n\"denny\": {\"servers\": [\"db\"]}}}}");
+    let output = context.run(["explain", "--agent", "a", "--server", "db"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(":2: unknown key `denny`; did you mean `deny`?"), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_question_without_a_subject_is_wrong_usage() {
+    let context = TestContext::new();
+    for arguments in
+        [["explain", "--agent", "a", "--json"], ["explain", "--agent", "a", "--tool=x"]]
+    {
+        assert_eq!(context.run(arguments).status.code(), Some(2));
+    }
+}
