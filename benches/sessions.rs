@@ -58,7 +58,7 @@ async fn call(store: &SessionStore) {
         fresh: false,
         folder: "/work".into(),
         config_dir: "/nowhere/claude".into(),
-        contract: "sha256:0".to_owned(),
+        contract: format!("sha256:{}", "0".repeat(64)),
         run: RunId::new(),
         patience: Duration::from_secs(5),
     };

@@ -1,7 +1,10 @@
 //! How a call ended, and what its caller is told. Pure: no files, processes or clock.
 
 mod code;
+mod extract;
 mod report;
+mod validate;
 
 pub use code::Code;
 pub use report::{Answer, Denial, Failure, Outcome, Report};
+pub use validate::{BadSchema, Mismatch, OutputProblem, Validator};
