@@ -25,8 +25,8 @@ fn search_schema() -> Value {
     })
 }
 
-fn problem(schema: Value, text: &str) -> String {
-    Validator::compile(&schema).unwrap().judge(text, None).unwrap_err().to_string()
+fn problem(schema: &Value, text: &str) -> String {
+    Validator::compile(schema).unwrap().judge(text, None).unwrap_err().to_string()
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn the_structured_answer_is_preferred_and_not_believed() {
 #[test]
 fn every_difference_says_where_what_and_what_instead() {
     let text = r#"{"results": [{"url": "nowhere", "score": 7}, {}], "mood": "fine"}"#;
-    insta::assert_snapshot!(problem(search_schema(), text).replace("; ", "\n"), @r#"
+    insta::assert_snapshot!(problem(&search_schema(), text).replace("; ", "\n"), @r#"
     it does not fit the schema: at /results/0/url expected the format uri, found "nowhere"
     at /results/0/score expected at most 1, found 7
     at /results/1 expected the property "url", found none
@@ -65,13 +65,13 @@ fn every_difference_says_where_what_and_what_instead() {
     "#);
 }
 
-#[test_case(json!({"type": ["integer", "null"]}), "\"x\"" => "it does not fit the schema: at the top expected type null or integer, found \"x\""; "types")]
-#[test_case(json!({"enum": ["a", "b"]}), "\"c\"" => "it does not fit the schema: at the top expected one of [\"a\",\"b\"], found \"c\""; "options")]
-#[test_case(json!({"anyOf": [{"type": "string"}, {"type": "object", "required": ["a"]}]}), "{}" => "it does not fit the schema: at the top expected one of 2 alternatives (the nearest wants, at the top, type string), found {}"; "alternatives")]
-#[test_case(json!({}), "no idea" => "there is no JSON value in it"; "prose")]
-#[test_case(json!({}), "{} and {}" => "there are 2 JSON values in it, and one was asked for"; "two values")]
-#[test_case(json!({}), "{\"a\": " => "the JSON in it cannot be read (EOF while parsing a value at line 1 column 5)"; "cut off")]
-fn problems_in_words(schema: Value, text: &str) -> String {
+#[test_case(&json!({"type": ["integer", "null"]}), "\"x\"" => "it does not fit the schema: at the top expected type null or integer, found \"x\""; "types")]
+#[test_case(&json!({"enum": ["a", "b"]}), "\"c\"" => "it does not fit the schema: at the top expected one of [\"a\",\"b\"], found \"c\""; "options")]
+#[test_case(&json!({"anyOf": [{"type": "string"}, {"type": "object", "required": ["a"]}]}), "{}" => "it does not fit the schema: at the top expected one of 2 alternatives (the nearest wants, at the top, type string), found {}"; "alternatives")]
+#[test_case(&json!({}), "no idea" => "there is no JSON value in it"; "prose")]
+#[test_case(&json!({}), "{} and {}" => "there are 2 JSON values in it, and one was asked for"; "two values")]
+#[test_case(&json!({}), "{\"a\": " => "the JSON in it cannot be read (EOF while parsing a value at line 1 column 5)"; "cut off")]
+fn problems_in_words(schema: &Value, text: &str) -> String {
     problem(schema, text)
 }
 
@@ -96,12 +96,12 @@ fn what_is_told_is_bounded() {
     assert!(!problem.feedback().contains('\u{1b}'));
 }
 
-#[test_case(json!({"type": "objekt"}) => "/type"; "no such type")]
-#[test_case(json!({"properties": {"a": {"minimum": "1"}}}) => "/properties/a/minimum"; "a number as text")]
-#[test_case(json!({"properties": {"a": {"pattern": "("}}}) => "/properties/a/pattern"; "a pattern that is none")]
-#[test_case(json!([]) => "the top"; "an array")]
-fn a_bad_schema_says_where(schema: Value) -> String {
-    Validator::compile(&schema).unwrap_err().at.replace('`', "")
+#[test_case(&json!({"type": "objekt"}) => "/type"; "no such type")]
+#[test_case(&json!({"properties": {"a": {"minimum": "1"}}}) => "/properties/a/minimum"; "a number as text")]
+#[test_case(&json!({"properties": {"a": {"pattern": "("}}}) => "/properties/a/pattern"; "a pattern that is none")]
+#[test_case(&json!([]) => "the top"; "an array")]
+fn a_bad_schema_says_where(schema: &Value) -> String {
+    Validator::compile(schema).unwrap_err().at.replace('`', "")
 }
 
 #[test_case("https://example.com/schema.json")]
