@@ -235,7 +235,7 @@ fn read_callers(fields: &Fields<'_>, problems: &mut Problems) -> Callers {
     let Some(node) = fields.get("allowed_callers") else {
         return Callers::Named(vec![RESERVED_MAIN.to_owned()]);
     };
-    let items = node.items_or_text(problems).unwrap_or_default();
+    let Some(items) = node.items_or_text(problems) else { return Callers::Named(Vec::new()) };
     if items.is_empty() {
         problems
             .error("no-callers", node.at_key(), "`allowed_callers` is empty: nobody can call it")

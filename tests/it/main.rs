@@ -13,6 +13,7 @@
 
 mod architecture;
 mod audit;
+mod catalog;
 mod command_line;
 mod dependencies;
 mod init;

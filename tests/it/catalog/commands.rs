@@ -1,0 +1,177 @@
+//! `list`, `show`, `new`, `schema`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::TestContext;
+
+fn stdout(context: &TestContext, arguments: &[&str]) -> String {
+    let output = context.adjutant([]).args(arguments).output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+const SEARCH: &str = "---
+name: search
+description: Searches the web
+timeout_ms: 30000
+permissions:
+  allow: [\"Bash(curl:*)\"]
+mcp_servers:
+  - name: brave
+    command: npx
+    env: { KEY: \"${BRAVE_KEY}\" }
+---
+You search.
+";
+
+#[test]
+fn show_says_where_every_setting_came_from() {
+    let context = TestContext::new();
+    context.agent("search", SEARCH).write("agents/defaults.yaml", "# ours\nmodel: haiku\n");
+    let report: Value =
+        serde_json::from_str(&stdout(&context, &["show", "search", "--json"])).expect("JSON");
+    let setting = |key: &str| {
+        let all = report["settings"].as_array().expect("a list");
+        all.iter().find(|setting| setting["key"] == key).expect("the setting").clone()
+    };
+    let from = |file: &str, line: u64| json!({ "from": "file", "file": file, "line": line });
+    let timeout = setting("timeout_ms");
+    assert_eq!(timeout["value"], 30_000);
+    assert_eq!(timeout["source"], from("agents/search/agent.md", 4));
+    let model = setting("model");
+    assert_eq!(model["value"], "haiku");
+    assert_eq!(model["source"], from("agents/defaults.yaml", 2));
+    let callers = setting("allowed_callers");
+    assert_eq!(callers["value"], json!(["main"]));
+    assert_eq!(callers["source"], json!({ "from": "built_in" }));
+}
+
+#[test]
+fn variables_are_shown_as_written_even_when_they_are_set() {
+    let context = TestContext::new();
+    context.agent("search", SEARCH);
+    for arguments in [["show", "search", "--json"].as_slice(), &["show", "search"]] {
+        let mut command = context.adjutant([]);
+        let output = command.args(arguments).env("BRAVE_KEY", "s3cret").output().expect("it runs");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(shown.contains("${BRAVE_KEY}") && !shown.contains("s3cret"), "{shown}");
+    }
+}
+
+#[test]
+fn an_unknown_agent_is_refused_with_the_nearest_name() {
+    let context = TestContext::new();
+    context.agent("search", SEARCH);
+    let output = context.run(["show", "serach"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "error: there is no agent `serach`: did you mean `search`?\n"
+    );
+}
+
+#[test]
+fn list_is_a_table_that_fits() {
+    let context = TestContext::new();
+    context
+        .agent("search", SEARCH)
+        .agent("broken", "---\ndescription: d\n")
+        .agent("chat", "---\ndescription: Talks\nsession: true\nallowed_callers: \"*\"\n---\nx\n");
+    let table = stdout(&context, &["list"]);
+    assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+    let trimmed: Vec<&str> = table.lines().map(str::trim_end).collect();
+    insta::assert_snapshot!(trimmed.join("\n"), @r"
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
+     agent    description        callers   session   state
+    ════════════════════════════════════════════════════════════════════════════════════════════════════
+     broken   –                            –         broken: agents/broken/agent.md:1:1: the front
+                                                     matter is opened by `---` and never closed (put a
+                                                     line with `---` between the settings and the
+                                                     prompt)
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
+     chat     Talks              *         yes       ok
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
+     search   Searches the web   main      no        ok
+    ────────────────────────────────────────────────────────────────────────────────────────────────────
+    ");
+}
+
+#[test]
+fn a_new_agent_passes_check_and_is_never_overwritten() {
+    let context = TestContext::new();
+    assert_eq!(stdout(&context, &["new", "web-search"]), "agents/web-search/agent.md\n");
+    assert_eq!(
+        stdout(&context, &["check", "--strict"]),
+        "1 agent, 1 file checked: 0 errors, 0 warnings\n"
+    );
+    context.agent("web-search", "mine");
+    let again = context.run(["new", "web-search"]);
+    assert_eq!(again.status.code(), Some(1));
+    let kept = fs::read_to_string(context.root().join("agents/web-search/agent.md"));
+    assert_eq!(kept.expect("still there"), "mine");
+}
+
+#[test]
+fn a_name_that_cannot_be_used_is_explained_and_touches_nothing() {
+    let context = TestContext::new();
+    for name in ["../main", "a/b", "/etc/x", "", ".", "main", "MAIN", "a\nb"] {
+        let output = context.run(["new", name]);
+        assert_eq!(output.status.code(), Some(2), "{name:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("agent name")
+                || String::from_utf8_lossy(&output.stderr).contains("`main` is")
+        );
+    }
+    assert!(!context.root().join("agents").exists());
+}
+
+#[test]
+fn strict_counts_warnings() {
+    let context = TestContext::new();
+    context.agent("odd", "---\ndescription: d\ncolor: red\n---\nx\n");
+    assert_eq!(context.run(["check"]).status.code(), Some(0));
+    assert_eq!(context.run(["check", "--strict"]).status.code(), Some(1));
+}
+
+/// `cargo run -- schema > docs/schema/agent.schema.json` (and `schema defaults`) renews them.
+#[test]
+fn the_committed_schemas_are_fresh() {
+    let context = TestContext::new();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema");
+    for (arguments, file) in [
+        (["schema", "agent"], "agent.schema.json"),
+        (["schema", "defaults"], "defaults.schema.json"),
+    ] {
+        let committed = fs::read_to_string(docs.join(file)).expect("a committed schema");
+        assert_eq!(stdout(&context, &arguments), committed, "{file} is stale");
+    }
+}
+
+#[test]
+fn the_schema_takes_what_is_read_and_refuses_what_is_not() {
+    let schema: Value =
+        serde_json::from_str(&stdout(&TestContext::new(), &["schema"])).expect("JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let good = json!({
+        "description": "d",
+        "allowed_callers": "*",
+        "tools": ["builtin:Bash"],
+        "policy": { "tools": { "exclude": ["builtin:Write"] } },
+        "mcp_servers": [{ "name": "a", "command": "x" }, "b", { "c": { "url": "https://c" } }],
+        "output_schema": { "type": "object" },
+        "color": "red",
+    });
+    assert!(validator.is_valid(&good));
+    for bad in [
+        json!({}),
+        json!({ "description": "d", "timeout_ms": "soon" }),
+        json!({ "description": "d", "timeout_ms": null }),
+        json!({ "description": "d", "permissions": { "dney": [] } }),
+        json!({ "description": "d", "mcp_servers": { "a": { "argz": [] } } }),
+    ] {
+        assert!(!validator.is_valid(&bad), "{bad}");
+    }
+}

@@ -1,0 +1,255 @@
+//! One agent per mistake: each is reported at its line, and none of them can be run.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::TestContext;
+
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/agents-invalid");
+
+/// Folder, line, code, severity: in the order `check` reports them.
+const EXPECTED: &[(&str, u64, &str, &str)] = &[
+    ("alias-bomb", 4, "yaml-anchor", "error"),
+    ("bare-star", 4, "yaml-anchor", "error"),
+    ("byte-order-mark", 1, "byte-order-mark", "error"),
+    ("crlf", 1, "crlf", "warning"),
+    ("description-too-long", 3, "description-too-long", "error"),
+    ("duplicate-key", 6, "duplicate-key", "error"),
+    ("duplicate-name", 2, "duplicate-name", "error"),
+    ("duplicate-permissions", 6, "duplicate-key", "error"),
+    ("glob-path-rule", 5, "rule-never-consulted", "error"),
+    ("invalid-rule", 7, "invalid-rule", "error"),
+    ("invalid-schema", 4, "invalid-schema", "error"),
+    ("mcp-star-rule", 5, "rule-never-consulted", "error"),
+    ("missing-front-matter", 1, "missing-front-matter", "error"),
+    ("misspelt-permissions", 4, "unknown-key", "error"),
+    ("misspelt-tool", 4, "unknown-tool", "error"),
+    ("name-mismatch", 2, "name-mismatch", "error"),
+    ("no-callers", 4, "no-callers", "error"),
+    ("server-name-smuggles-a-rule", 5, "invalid-server-name", "error"),
+    ("tab-indentation", 5, "tab-indentation", "error"),
+    ("tool-without-server", 5, "unknown-server", "error"),
+    ("unknown-key", 4, "unknown-key", "warning"),
+    ("unknown-key", 5, "unknown-key", "warning"),
+    ("unknown-key-in-permissions", 6, "unknown-key", "error"),
+    ("unknown-key-in-policy", 5, "unknown-key", "error"),
+    ("unknown-key-in-server", 7, "unknown-key", "error"),
+    ("unknown-output-key", 4, "unknown-key", "error"),
+    ("unquoted-colon", 3, "unquoted-colon", "error"),
+    ("unset-brace", 5, "template-syntax", "error"),
+    ("unterminated-front-matter", 1, "unterminated-front-matter", "error"),
+    ("write-path-rule", 5, "rule-never-consulted", "error"),
+    ("wrong-types", 4, "wrong-type", "error"),
+    ("wrong-types", 5, "wrong-type", "error"),
+    ("wrong-types", 6, "wrong-type", "error"),
+    ("wrong-types", 7, "wrong-type", "error"),
+    ("yaml-anchor", 4, "yaml-anchor", "error"),
+];
+
+fn project_of_mistakes() -> TestContext {
+    let context = TestContext::new();
+    for folder in fs::read_dir(FIXTURES).expect("fixtures") {
+        let folder = folder.expect("a fixture");
+        let text = fs::read(folder.path().join("agent.md")).expect("an agent file");
+        let name = folder.file_name().into_string().expect("a plain name");
+        context.write(format!("agents/{name}/agent.md"), text);
+    }
+    context
+}
+
+/// What `check --json` finds: folder, line, code, severity.
+fn found(context: &TestContext) -> Vec<(String, u64, String, String)> {
+    let output = context.run(["check", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    report["diagnostics"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|found| {
+            let file = text(&found["file"]);
+            let folder = Path::new(&file).parent().and_then(Path::file_name).expect("a folder");
+            let line = found["line"].as_u64().expect("a line");
+            let folder = folder.to_str().expect("a plain name").to_owned();
+            (folder, line, text(&found["code"]), text(&found["severity"]))
+        })
+        .collect()
+}
+
+#[test]
+fn every_mistake_is_reported_at_its_line() {
+    let found = found(&project_of_mistakes());
+    let found: Vec<_> =
+        found.iter().map(|(a, line, b, c)| (a.as_str(), *line, b.as_str(), c.as_str())).collect();
+    assert_eq!(found, EXPECTED);
+}
+
+#[test]
+fn a_broken_agent_is_listed_as_broken_and_the_others_work() {
+    let context = project_of_mistakes();
+    context.agent("sound", "---\ndescription: Works\n---\nYou work.\n");
+    let output = context.run(["list", "--json"]);
+    assert!(output.status.success());
+    let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for row in rows.as_array().expect("a list") {
+        let name = row["name"].as_str().expect("a name");
+        let state = match name {
+            "sound" => "ok",
+            "crlf" | "unknown-key" => "warned",
+            _ => "broken",
+        };
+        assert_eq!(row["state"], state, "{row}");
+        assert_eq!(row["reason"].is_null(), state == "ok", "{row}");
+    }
+}
+
+#[test]
+fn a_mistake_is_shown_as_a_compiler_shows_it() {
+    let context = TestContext::new();
+    let text = "---\nname: search\ndescription: Searches: the web\n---\nYou search.\n";
+    context.agent("search", text);
+    let text = "---\ndescription: d\npermissions:\n  allow: [Read]\n  dney: [Bash]\n\
+                policy:\n  tools: { exclude: [\"builtin:Wrte\"] }\n---\nYou help.\n";
+    context.agent("several", text);
+    let output = context.run(["check"]);
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @r#"
+    unquoted-colon
+
+      × the value of `description` has a colon in it, which YAML reads as a new key
+       ╭─[agents/search/agent.md:3:14]
+     3 │ description: Searches: the web
+       ·              ─────────────────
+       ╰────
+      help: put it in quotes: `description: "Searches: the web"`
+
+    unknown-key
+
+      × unknown key `dney` in `permissions`
+       ╭─[agents/several/agent.md:5:3]
+     5 │   dney: [Bash]
+       ·   ────
+       ╰────
+      help: did you mean `deny`?
+
+    unknown-tool
+
+      × there is no built-in tool `Wrte`
+       ╭─[agents/several/agent.md:7:22]
+     7 │   tools: { exclude: ["builtin:Wrte"] }
+       ·                      ──────────────
+       ╰────
+      help: did you mean `Write`?
+    "#);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "2 agents, 2 files checked: 3 errors, 0 warnings\n"
+    );
+}
+
+/// A2: what is no regular file inside the project is refused without being read.
+#[test]
+fn a2_files_that_must_not_be_read_are_refused() {
+    let context = TestContext::new();
+    let root = context.root();
+    let outside = context.home().join("agent.md");
+    fs::write(&outside, "---\ndescription: d\n---\nOutside\n").expect("a file outside");
+    for name in ["link", "fifo", "folder", "huge", "bytes", "nowhere", "memory"] {
+        fs::create_dir_all(root.join("agents").join(name)).expect("a folder");
+    }
+    symlink(&outside, root.join("agents/link/agent.md")).expect("a symlink");
+    symlink(context.home(), root.join("agents/linked-folder")).expect("a symlink");
+    symlink("/does/not/exist", root.join("agents/nowhere/agent.md")).expect("a symlink");
+    let mode = nix::sys::stat::Mode::S_IRWXU;
+    nix::unistd::mkfifo(&root.join("agents/fifo/agent.md"), mode).expect("a FIFO");
+    fs::create_dir(root.join("agents/folder/agent.md")).expect("a folder");
+    let huge = fs::File::create(root.join("agents/huge/agent.md")).expect("a file");
+    huge.set_len(5 << 30).expect("5 GB of nothing");
+    context.write("agents/bytes/agent.md", b"---\ndescription: d\n---\nab\xff\n");
+    context.agent("memory", "---\ndescription: d\nsession: true\n---\nx\n");
+    symlink("/etc/passwd", root.join("agents/memory/memory.md")).expect("a symlink");
+    let found: Vec<_> = found(&context).into_iter().map(|(a, line, b, _)| (a, line, b)).collect();
+    let expected = [
+        ("bytes", 4, "not-utf8"),
+        ("fifo", 1, "not-a-file"),
+        ("folder", 1, "not-a-file"),
+        ("huge", 1, "too-large"),
+        ("link", 1, "symlink-leaves-project"),
+        ("linked-folder", 1, "symlink-leaves-project"),
+        ("memory", 1, "symlink-leaves-project"),
+        ("nowhere", 1, "unreadable"),
+    ];
+    assert_eq!(found, expected.map(|(a, line, b)| (a.to_owned(), line, b.to_owned())));
+}
+
+#[test]
+fn names_that_one_disk_takes_for_one_are_two_mistakes() {
+    let context = TestContext::new();
+    context.agent("search", "---\ndescription: d\n---\nx\n");
+    context.agent("Search", "---\ndescription: d\n---\nx\n");
+    let codes: Vec<String> = found(&context).into_iter().map(|(.., code, _)| code).collect();
+    assert_eq!(codes, ["duplicate-name", "duplicate-name"]);
+}
+
+#[test]
+fn with_broken_defaults_no_agent_is_run_and_it_is_said_once() {
+    let context = TestContext::new();
+    context.agent("search", "---\ndescription: d\n---\nx\n");
+    context.write("agents/defaults.yaml", "timeout_ms: 1000\nmax_budget: 1\n");
+    let found = found(&context);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].1, found[0].2.as_str()), (2, "unknown-key"));
+    let output = context.run(["show", "search"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("its limits are not known"), "{told}");
+}
+
+#[test]
+fn other_files_are_checked_too() {
+    let context = TestContext::new();
+    context
+        .agent("search", "---\ndescription: d\n---\nx\n")
+        .write(
+            ".mcp.json",
+            "{\n  \"mcpServers\": {\n    \"a b\": {\n      \"args\": \"-y\"\n    }\n  }\n}\n",
+        )
+        .write(".claude/settings.json", "{\n  \"mcpServers\": {}\n}\n")
+        .write(
+            ".mcp-gateway-rules.json",
+            "{\n  \"agents\": {\n    \"x\": { \"alow\": {} }\n  }\n}\n",
+        )
+        .write("extensions/kit/extension.json", "{ \"agents\": [\n  { \"name\": \"a\" }\n] }\n")
+        .write(
+            "agents/main/system-prompt.md",
+            "Hello\n<!-- adjutant:subagents:begin -->\nold\n<!-- adjutant:subagents:end -->\n",
+        );
+    let output = context.run(["check", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let mut lines: Vec<String> = report["diagnostics"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|found| {
+            let [file, code] = ["file", "code"].map(|key| found[key].as_str().expect("text"));
+            format!("{file}:{} {code}", found["line"])
+        })
+        .collect();
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            ".claude/settings.json:2 not-read",
+            ".mcp-gateway-rules.json:3 gateway-rules",
+            ".mcp.json:3 invalid-server-name",
+            ".mcp.json:3 missing-key",
+            ".mcp.json:4 wrong-type",
+            "agents/main/system-prompt.md:2 stale-section",
+            "extensions/kit/extension.json:1 missing-key",
+            "extensions/kit/extension.json:2 missing-key",
+        ]
+    );
+}
