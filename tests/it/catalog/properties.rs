@@ -184,7 +184,7 @@ fn bombs_and_towers_are_refused_soon() {
         "a: &a [*a]".to_owned(),
         format!("a: \"{}", "\\".repeat(60_000)),
         "k: ".repeat(20_000),
-        (0..6_000).map(|n| format!("k{n}: 1\n")).collect(),
+        (0..6_000).map(|n| format!("k{n}: 1")).collect::<Vec<_>>().join("\n"),
     ];
     for tower in towers {
         project.read(&wrap(tower)).expect("an agent or an error, soon");
