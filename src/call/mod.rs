@@ -1,1 +1,24 @@
-//! To be written.
+//! The spine: the steps of a call in order, top to bottom, and nothing else.
+
+mod bridge;
+mod converse;
+mod credentials;
+mod cut;
+mod find;
+mod history;
+mod judge;
+mod orchestrator;
+mod prepare;
+mod preview;
+mod program;
+mod request;
+mod start_up;
+mod status;
+mod steps;
+
+pub use credentials::{config_dir, credentials};
+pub use orchestrator::Orchestrator;
+pub use preview::{Preview, preview};
+pub use program::{Program, Programs, locate};
+pub use request::{MAX_TEXT_BYTES, Request};
+pub use status::{Status, StatusBoard};

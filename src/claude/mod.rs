@@ -9,7 +9,6 @@
 
 mod answers;
 mod conversation;
-mod features;
 mod fields;
 mod frame;
 mod lines;
@@ -23,7 +22,6 @@ mod result;
 mod shared;
 
 pub use conversation::{Conversation, Handle, OpenError, Options};
-pub use features::{Features, Flag, Version};
 pub use frame::{
     Assistant, Block, ControlKind, ControlReply, ControlRequest, Frame, Init, ServerStatus, System,
     ToolResult, Usage, User,

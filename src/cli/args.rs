@@ -13,6 +13,8 @@ use super::runs::RunsCommand;
 use super::schema::SchemaArguments;
 use super::show::ShowArguments;
 
+use super::{doctor, plan, run, serve};
+
 /// Delegates work to Claude Code subagents that have rights, tools and limits of their own.
 #[derive(Debug, Parser)]
 #[command(name = "adjutant", version, about, max_term_width = 100)]
@@ -78,6 +80,10 @@ pub(super) enum Command {
     /// Show the audit log, or check that it is as it was written
     Audit(AuditArguments),
 
+    Serve(serve::ServeArguments),
+    Run(run::RunArguments),
+    Plan(plan::PlanArguments),
+    Doctor(doctor::DoctorArguments),
     /// Print a completion script for a shell
     Completions {
         /// Which shell

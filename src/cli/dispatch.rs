@@ -7,7 +7,10 @@ use clap::Parser;
 
 use super::args::{Arguments, Command};
 use super::exit::Exit;
-use super::{audit, check, completions, explain, init, list, new, render, runs, schema, show};
+use super::{
+    audit, check, completions, doctor, explain, init, list, new, plan, render, run as run_command,
+    runs, schema, serve, show,
+};
 use crate::config::Settings;
 use crate::worker;
 
@@ -33,13 +36,17 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Runs(command) => runs::run(&settings, command),
         Command::Explain(arguments) => explain::run(&settings, arguments),
         Command::Audit(arguments) => audit::run(&settings, arguments),
+        Command::Serve(arguments) => serve::run(arguments, settings),
+        Command::Run(arguments) => run_command::run(arguments, settings),
+        Command::Plan(arguments) => plan::run(arguments, settings),
+        Command::Doctor(arguments) => doctor::run(arguments, settings),
         Command::Completions { shell } => completions::run(*shell),
         Command::Init(wishes) => init::run(&settings, *wishes),
     }
 }
 
 /// Says an error with its causes, one line, and that nothing was done.
-fn refuse(error: &dyn Error) -> Exit {
+pub(super) fn refuse(error: &dyn Error) -> Exit {
     render::problem(render::with_causes(error));
     Exit::Usage
 }

@@ -11,6 +11,8 @@ pub(super) enum Exit {
     Failure,
     /// 2: the question could not be asked: wrong usage, no such project, cannot say.
     Usage,
+    /// What `adjutant run` makes of a report: see `Code::exit_code`.
+    Code(u8),
 }
 
 impl From<Exit> for ExitCode {
@@ -19,6 +21,7 @@ impl From<Exit> for ExitCode {
             Exit::Success => Self::SUCCESS,
             Exit::Failure => Self::from(1),
             Exit::Usage => Self::from(2),
+            Exit::Code(code) => Self::from(code),
         }
     }
 }

@@ -16,3 +16,5 @@ pub const GATEWAY_DEFAULT_AGENT: &str = "GATEWAY_DEFAULT_AGENT";
 pub const GATEWAY_AUDIT_LOG: &str = "GATEWAY_AUDIT_LOG";
 /// Set for every process that Adjutant starts: the id of its run. Start-up finds leftovers by it.
 pub const ADJUTANT_RUN: &str = "ADJUTANT_RUN";
+/// Set for every agent's process to the agent's name: below it, `adjutant run` and `adjutant serve` are refused.
+pub const ADJUTANT_AGENT: &str = "ADJUTANT_AGENT";

@@ -22,7 +22,7 @@ pub struct Report {
     /// What this call cost.
     pub cost_usd: Option<f64>,
     /// Turns the model took.
-    pub turns: Option<u32>,
+    pub turns: Option<u64>,
     /// Tool calls that were refused, with the rule that was missing.
     pub denials: Vec<Denial>,
     /// What the caller should know beside the answer.

@@ -1,9 +1,10 @@
-//! What happened, kept: the audit log with its chain of hashes, and counts and latencies.
+//! What happened, kept: events, the audit log with its chain of hashes, and counts and latencies.
 //!
 //! Nothing here decides; it writes down what was decided, before the answer goes out.
 
 mod audit;
 mod chain;
+mod events;
 mod histogram;
 mod line;
 mod metrics;
@@ -11,6 +12,7 @@ mod tail;
 mod verify;
 
 pub use audit::{AuditLog, AuditOptions, AuditUnavailable};
+pub use events::{Event, EventLog};
 pub use histogram::Histogram;
 pub use line::{AUDIT_FORMAT, ArgumentDetail, AuditLine};
 pub use metrics::{Ending, Measured, Metrics, MetricsReport, SeriesReport};

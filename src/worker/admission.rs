@@ -36,7 +36,7 @@ pub struct AdmissionLimits {
 pub enum Refused {
     /// The line is full.
     #[error(
-        "{running} runs are going on and {waiting} wait already: wait for one to end (`adjutant runs list`), or raise `max_runs` or `max_waiting` in agents/defaults.yaml"
+        "{running} runs are going on and {waiting} wait already: wait for one to end (`adjutant runs list`), or raise `max_runs` or `max_queue` in agents/defaults.yaml"
     )]
     LineFull {
         /// How many run.
@@ -46,7 +46,7 @@ pub enum Refused {
     },
     /// Too little memory.
     #[error(
-        "only {available_mib} MiB of memory are available and a new run needs {floor_mib}: end something, or lower `memory_floor_mb` in agents/defaults.yaml"
+        "only {available_mib} MiB of memory are available and a new run needs {floor_mib}: end something, or lower `min_free_memory_mb` in agents/defaults.yaml"
     )]
     LowMemory {
         /// What there is.

@@ -1,0 +1,125 @@
+//! What Adjutant answers when an agent's process asks: may this tool run?
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::status::StatusBoard;
+use crate::base::{one_line, shorten};
+use crate::catalog::Agent;
+use crate::claude::{
+    Approval, ApprovalRequest, BoxFuture, HookVerdict, Observation, Parent, ToolUse, summarize_tool,
+};
+use crate::outcome::Denial;
+use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
+
+/// One run's side of the pipe.
+pub(super) struct Bridge {
+    agent: Arc<Agent>,
+    board: StatusBoard,
+    seen: Mutex<Seen>,
+    last_sign: watch::Sender<Instant>,
+}
+
+/// What was seen of a run, for its report.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// Calls that were refused.
+    pub(super) denials: Vec<Denial>,
+    /// Whether any tool has run: from then on nothing is tried twice.
+    pub(super) tool_ran: bool,
+}
+
+impl Bridge {
+    pub(super) fn new(agent: Arc<Agent>, board: StatusBoard) -> Self {
+        let (last_sign, _) = watch::channel(Instant::now());
+        Self { agent, board, seen: Mutex::default(), last_sign }
+    }
+
+    /// When the process last gave a sign of life.
+    pub(super) fn signs(&self) -> watch::Receiver<Instant> {
+        self.last_sign.subscribe()
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Seen)) {
+        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn refuse(&self, tool: &str, rule: &str) {
+        let denial = Denial { tool: tool.to_owned(), rule: rule.to_owned() };
+        self.note(|seen| {
+            if !seen.denials.contains(&denial) {
+                seen.denials.push(denial);
+            }
+        });
+    }
+
+    /// Whole tools by the agent's own policy, whatever Claude Code's rules would say.
+    fn judge(&self, tool: &str) -> Evaluation {
+        match tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
+            Some((server, name)) => judge_mcp_tool(&self.agent, server, name, None),
+            None => judge_builtin(&self.agent, tool),
+        }
+    }
+
+    fn judge_use(&self, tool_use: &ToolUse) -> HookVerdict {
+        let verdict = self.judge(&tool_use.tool_name);
+        if verdict.is_allowed() {
+            return HookVerdict::Proceed;
+        }
+        self.refuse(&tool_use.tool_name, verdict.sentence());
+        HookVerdict::Deny { reason: verdict.sentence().to_owned() }
+    }
+
+    fn answer(&self, request: &ApprovalRequest) -> Approval {
+        let rule = request.suggested_rule().unwrap_or_else(|| request.tool_name.clone());
+        let rule = shorten(&one_line(&rule), 200);
+        self.refuse(&request.tool_name, &rule);
+        let what = summarize_tool(&request.tool_name, &request.input);
+        let name = &self.agent.name;
+        let message = format!(
+            "Denied by Adjutant: no rule of agent `{name}` allows `{what}`, and nobody can be asked. \
+             `{rule}` in `permissions.allow` of its agent.md would allow it. Do without it, and say so in your answer."
+        );
+        Approval::Deny { message }
+    }
+}
+
+impl Parent for Bridge {
+    fn pre_tool_use(&self, tool_use: ToolUse) -> BoxFuture<'_, HookVerdict> {
+        Box::pin(async move { self.judge_use(&tool_use) })
+    }
+
+    fn can_use_tool(&self, request: ApprovalRequest) -> BoxFuture<'_, Approval> {
+        Box::pin(async move { self.answer(&request) })
+    }
+
+    fn observe(&self, observation: &Observation<'_>) {
+        self.last_sign.send_replace(Instant::now());
+        match observation {
+            Observation::SessionStarted(_) => self.board.doing("thinking"),
+            Observation::Text(_) => self.board.doing("writing"),
+            Observation::ToolStarted { summary, .. } => self.board.doing(summary),
+            Observation::ToolFinished { is_error, .. } => {
+                self.note(|seen| seen.tool_ran |= !is_error);
+                self.board.doing("thinking");
+            }
+            Observation::Turn { turns } => self.board.turns(*turns),
+            Observation::ApiRetry { attempt, max_retries, error, .. } => {
+                self.board.doing(&format!(
+                    "waiting for the API: {error} (attempt {attempt} of {max_retries})"
+                ));
+            }
+            Observation::PermissionDenied { tool_name, message } => {
+                self.refuse(tool_name, &shorten(&one_line(message), 200));
+            }
+            Observation::TurnFinished { cost_usd, turns } => self.board.spent(*turns, *cost_usd),
+            Observation::StaleResult => {}
+        }
+    }
+}

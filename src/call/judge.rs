@@ -1,0 +1,196 @@
+//! What a run's end means for its caller.
+
+use super::converse::{Ended, Run, Stop};
+use crate::base::{one_line, shorten};
+use crate::catalog::Agent;
+use crate::claude::{Ending, OpenError, ResultFrame, ResultSubtype};
+use crate::outcome::{Code, Failure};
+use crate::worker::{ProcessEnd, StartFailed};
+
+/// The answer, or why there is none. Success is a `result` that says so, nothing else.
+pub(super) fn judge(agent: &Agent, run: &Run) -> Result<String, Failure> {
+    let failure = match &run.ended {
+        Ended::NotStarted(error) => not_started(error),
+        Ended::NotOpened(error, end) => not_opened(error, *end, &run.stderr),
+        Ended::Turn(Ending::Result(result), _) if result.is_success() => {
+            return Ok(result.result.clone().unwrap_or_default());
+        }
+        Ended::Turn(Ending::Result(result), _) => bad_result(agent, result),
+        Ended::Turn(ending, end) => no_result(agent, ending, *end, &run.stderr),
+        Ended::Stopped(stop) => stopped(agent, stop),
+    };
+    Err(failure.with_partial(run.progress.partial.clone()))
+}
+
+/// Whether the process said that it does not know the conversation it was to resume.
+pub(super) fn conversation_is_unknown(run: &Run) -> bool {
+    const WORDS: &str = "No conversation found";
+    let told = |result: &ResultFrame| {
+        result.errors.iter().any(|error| error.contains(WORDS))
+            || result.result.as_deref().is_some_and(|text| result.is_error && text.contains(WORDS))
+    };
+    match &run.ended {
+        Ended::NotOpened(OpenError::EndedEarly(result), _)
+        | Ended::Turn(Ending::Result(result), _) => told(result),
+        Ended::NotOpened(..) | Ended::Turn(..) => run.stderr.contains(WORDS),
+        Ended::NotStarted(_) | Ended::Stopped(_) => false,
+    }
+}
+
+fn not_started(error: &StartFailed) -> Failure {
+    let cause =
+        std::error::Error::source(error).map_or(String::new(), |source| format!(": {source}"));
+    Failure::new(
+        Code::SpawnFailed,
+        format!("claude could not be started: {error}{cause}"),
+        "run `adjutant doctor`",
+    )
+}
+
+fn not_opened(error: &OpenError, end: ProcessEnd, stderr: &str) -> Failure {
+    let said = match error {
+        OpenError::EndedEarly(result) => told(result),
+        OpenError::StreamEnded
+        | OpenError::LineTooLong { .. }
+        | OpenError::ReadFailed { .. }
+        | OpenError::WrongSession { .. }
+        | OpenError::Refused { .. } => last_words(stderr),
+    };
+    let message = format!("{error} ({}){said}", how(end));
+    let help = match stderr.contains("unknown option") {
+        true => {
+            "this version of claude does not know a flag that Adjutant needs: update it, or run `adjutant doctor`"
+        }
+        false => "run `adjutant doctor` to see what is wrong with claude",
+    };
+    Failure::new(Code::ClaudeFailed, message, help)
+}
+
+fn no_result(agent: &Agent, ending: &Ending, end: ProcessEnd, stderr: &str) -> Failure {
+    let name = &agent.name;
+    let message = match ending {
+        Ending::Result(_) | Ending::StreamEnded => {
+            format!(
+                "claude ended without a result for `{name}` ({}){}",
+                how(end),
+                last_words(stderr)
+            )
+        }
+        Ending::LineTooLong { limit } => {
+            format!("claude wrote a line of more than {limit} bytes for `{name}`")
+        }
+        Ending::ReadFailed { message } => {
+            format!("the output of claude for `{name}` cannot be read: {message}")
+        }
+        Ending::WrongSession { expected, found } => {
+            format!("claude worked in session {found} and not in {expected} for `{name}`")
+        }
+    };
+    Failure::new(
+        Code::ClaudeFailed,
+        message,
+        "try again; if it stays so, run `adjutant doctor --live`",
+    )
+}
+
+fn bad_result(agent: &Agent, result: &ResultFrame) -> Failure {
+    let name = &agent.name;
+    let file = agent.file.display();
+    match &result.subtype {
+        ResultSubtype::MaxTurns => {
+            let most = agent.limits.max_turns.map_or(String::new(), |turns| format!(" of {turns}"));
+            let message = format!("`{name}` used up its turns{most} before it had an answer");
+            Failure::new(
+                Code::MaxTurns,
+                message,
+                format!("raise `max_turns` in {file}, or ask for less"),
+            )
+        }
+        ResultSubtype::MaxBudget => {
+            let most =
+                agent.limits.max_budget_usd.map_or(String::new(), |usd| format!(" of ${usd}"));
+            let message = format!("`{name}` used up its budget{most} for one call");
+            Failure::new(
+                Code::BudgetExceeded,
+                message,
+                format!("raise `max_budget_usd` in {file}, or ask for less"),
+            )
+        }
+        ResultSubtype::MaxStructuredOutputRetries => {
+            let message =
+                format!("`{name}` did not give an answer of the form its schema asks for");
+            Failure::new(Code::OutputInvalid, message, "look at its `output_schema` and its prompt")
+        }
+        ResultSubtype::Success
+        | ResultSubtype::DuringExecution
+        | ResultSubtype::Other(_)
+        | ResultSubtype::Missing => failed(agent, result),
+    }
+}
+
+fn failed(agent: &Agent, result: &ResultFrame) -> Failure {
+    let message = format!("claude failed for `{}`{}", agent.name, told(result));
+    let help = match result.api_error_status {
+        Some(401 | 403) => {
+            "the credentials are not accepted: sign in to Claude Code, or set ANTHROPIC_API_KEY"
+        }
+        Some(404) => "the model is not known to the API: look at `model` in its agent.md",
+        Some(400) => "the API does not take the request: look at `model` and the account's credit",
+        Some(429 | 500..) => "the API is busy or down: try again later",
+        _ => "try again; if it stays so, run `adjutant doctor --live`",
+    };
+    Failure::new(Code::ClaudeFailed, message, help)
+}
+
+/// Why a call ended that was ended from outside.
+pub(super) fn stopped(agent: &Agent, stop: &Stop) -> Failure {
+    let name = &agent.name;
+    let file = agent.file.display();
+    match stop {
+        Stop::Deadline => {
+            let limit = agent.limits.timeout.as_millis();
+            let message = format!("`{name}` had no answer within {limit} ms");
+            Failure::new(
+                Code::Timeout,
+                message,
+                format!("ask for less, or raise `timeout_ms` in {file}"),
+            )
+        }
+        Stop::Idle => {
+            let limit = agent.limits.idle_timeout.unwrap_or_default().as_millis();
+            let message = format!("`{name}` gave no sign of life for {limit} ms");
+            Failure::new(
+                Code::Timeout,
+                message,
+                format!("try again, or raise `idle_timeout_ms` in {file}"),
+            )
+        }
+        Stop::Cancelled => Failure::new(
+            Code::Cancelled,
+            format!("the run of `{name}` was cancelled"),
+            "call it again if it is still wanted",
+        ),
+    }
+}
+
+fn told(result: &ResultFrame) -> String {
+    let said = result.errors.first().or(result.result.as_ref());
+    said.map_or(String::new(), |text| format!(": {}", shorten(&one_line(text), 400)))
+}
+
+fn last_words(stderr: &str) -> String {
+    let text = one_line(stderr);
+    let from = text.len().saturating_sub(400);
+    match text.get(text.ceil_char_boundary(from)..) {
+        Some(end) if !end.is_empty() => format!("; the end of its stderr: {end}"),
+        _ => String::new(),
+    }
+}
+
+fn how(end: ProcessEnd) -> String {
+    match end {
+        ProcessEnd::Exited(code) => format!("exit code {code}"),
+        ProcessEnd::Signaled(signal) => format!("ended by signal {signal}"),
+        ProcessEnd::Lost => "its end was not seen".to_owned(),
+    }
+}

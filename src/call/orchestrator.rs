@@ -1,0 +1,147 @@
+//! What calls share, and the door through which they come in.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::find::callable;
+use super::history::History;
+use super::program::Programs;
+use super::request::Request;
+use super::start_up::{admission_limits, clean, follow_reloads};
+use super::status::StatusBoard;
+use super::steps::Call;
+use crate::base::RunId;
+use crate::catalog::{Agent, Catalog, Watching};
+use crate::config::Settings;
+use crate::identity::Caller;
+use crate::outcome::{Code, Failure, Outcome, Report};
+use crate::record::EventLog;
+use crate::sessions::SessionStore;
+use crate::worker::{Admission, RunBoard, Shutdown};
+
+/// Everything that calls share: the catalog, the conversations, the limits, the record.
+pub struct Orchestrator {
+    pub(super) settings: Settings,
+    pub(super) catalog: Arc<Catalog>,
+    _watching: Watching,
+    pub(super) programs: Programs,
+    pub(super) sessions: SessionStore,
+    pub(super) history: History,
+    pub(super) admission: Admission,
+    pub(super) runs: RunBoard,
+    shutdown: Shutdown,
+    running: TaskTracker,
+}
+
+impl Orchestrator {
+    /// Reads the project, follows its files, and is ready for calls.
+    pub fn start(settings: Settings, shutdown: Shutdown) -> Arc<Self> {
+        let catalog = Catalog::open(&settings);
+        let watching = catalog.watch();
+        let admission = Admission::new(admission_limits(catalog.snapshot().orchestration()));
+        clean(&settings);
+        follow_reloads(&catalog, &admission, &shutdown);
+        Arc::new(Self {
+            admission,
+            runs: RunBoard::at(&settings.data_dir()),
+            sessions: SessionStore::open(&settings.data_dir()),
+            history: History::new(EventLog::new(&settings.data_dir())),
+            catalog,
+            _watching: watching,
+            programs: Programs::default(),
+            settings,
+            shutdown,
+            running: TaskTracker::new(),
+        })
+    }
+
+    /// Takes one call through all its steps. It goes on to its end, and is recorded, even if nobody waits any more.
+    pub async fn run(
+        self: &Arc<Self>,
+        request: Request,
+        caller: Caller,
+        board: StatusBoard,
+        cancel: CancellationToken,
+    ) -> Report {
+        let asked = request.agent_name.clone();
+        if self.shutdown.stopping().is_cancelled() {
+            return self.refused(&asked, going_away());
+        }
+        let call = Call::new(request, caller, board, self.leashed(cancel));
+        let shared = Arc::clone(self);
+        // A task of its own: a caller that goes away drops its future, and the run must still end in order.
+        let run = self.running.spawn(async move { call.run(&shared).await });
+        match run.await {
+            Ok(report) => report,
+            Err(_) => self.refused(&asked, broken()),
+        }
+    }
+
+    /// A report for a call that was refused before it became one.
+    pub fn refused(&self, agent: &str, failure: Failure) -> Report {
+        Report {
+            agent: agent.to_owned(),
+            run_id: RunId::new(),
+            duration_ms: 0,
+            outcome: Outcome::Failed(failure),
+            session_id: None,
+            cost_usd: None,
+            turns: None,
+            denials: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The agents that this caller may call, in order of name.
+    pub fn callable_by(&self, caller: &Caller) -> Vec<Arc<Agent>> {
+        callable(&self.catalog.snapshot(), caller).cloned().collect()
+    }
+
+    /// Says when the catalog has changed.
+    pub fn catalog_changes(&self) -> watch::Receiver<u64> {
+        self.catalog.changed()
+    }
+
+    /// How everything ends.
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
+    /// Waits for the runs that are going on; new ones are no longer taken.
+    pub async fn finish(&self) {
+        self.running.close();
+        self.running.wait().await;
+    }
+
+    /// Ends all runs and waits until nothing of them is left.
+    pub async fn end_all(&self) {
+        self.shutdown.ending().cancel();
+        self.finish().await;
+    }
+
+    /// Cancelled when the caller cancels, and when everything ends.
+    fn leashed(&self, cancel: CancellationToken) -> CancellationToken {
+        let both = self.shutdown.ending().child_token();
+        let linked = both.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = cancel.cancelled() => linked.cancel(),
+                () = linked.cancelled() => {}
+            }
+        });
+        both
+    }
+}
+
+fn going_away() -> Failure {
+    let message = "Adjutant was told to stop and takes no new calls";
+    Failure::new(Code::Cancelled, message, "call again when it has been started again")
+}
+
+fn broken() -> Failure {
+    let message = "a fault inside Adjutant ended the call";
+    Failure::new(Code::ClaudeFailed, message, "please report it with the log of `adjutant serve`")
+}

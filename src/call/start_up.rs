@@ -1,0 +1,55 @@
+//! What happens once, when calls begin to be taken.
+
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use crate::catalog::{Catalog, Orchestration};
+use crate::config::Settings;
+use crate::worker::{
+    Admission, AdmissionLimits, MachineCap, Shutdown, adopt_orphans, clean_leftovers,
+};
+
+/// The limits at the door, as `defaults.yaml` has them.
+pub(super) fn admission_limits(orchestration: &Orchestration) -> AdmissionLimits {
+    AdmissionLimits {
+        max_runs: orchestration.max_runs,
+        max_waiting: orchestration.max_queue,
+        machine: orchestration.max_machine_runs.map(MachineCap::new),
+        memory_floor: orchestration.min_free_memory_mb << 20,
+    }
+}
+
+/// Takes in what falls from dead keepers, and cleans what an earlier crash left. Calls need not wait for it.
+pub(super) fn clean(settings: &Settings) {
+    if let Err(error) = adopt_orphans() {
+        tracing::warn!(%error, "processes that lose their keeper cannot be taken in");
+    }
+    let data = settings.data_dir();
+    spawn_blocking(move || {
+        for cleaned in clean_leftovers(&data) {
+            tracing::warn!("cleaned up after an earlier crash: {cleaned}");
+        }
+    });
+}
+
+/// Keeps the limits as the files have them, and reads everything again at SIGHUP.
+pub(super) fn follow_reloads(catalog: &Arc<Catalog>, admission: &Admission, shutdown: &Shutdown) {
+    let (catalog, admission) = (Arc::downgrade(catalog), admission.clone());
+    let (mut reloads, ending) = (shutdown.reloads(), shutdown.ending().clone());
+    let Some(mut changes) = catalog.upgrade().map(|catalog| catalog.changed()) else { return };
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = ending.cancelled() => return,
+                asked = reloads.changed() => {
+                    if asked.is_err() { return }
+                    if let Some(catalog) = catalog.upgrade() { catalog.reload(); }
+                }
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+            let Some(catalog) = catalog.upgrade() else { return };
+            admission.set_limits(admission_limits(catalog.snapshot().orchestration()));
+        }
+    });
+}

@@ -1,0 +1,405 @@
+//! The steps of a call, in the order they happen: find, admit, plan, run, judge, record, answer.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::bridge::Bridge;
+use super::converse::{Leash, Run, converse};
+use super::find::find;
+use super::judge::{conversation_is_unknown, judge, stopped};
+use super::orchestrator::Orchestrator;
+use super::program::Program;
+use super::request::Request;
+use super::status::{Status, StatusBoard};
+use super::{converse::Stop, cut, prepare};
+use crate::base::{RunId, create_private_dir, write_atomic};
+use crate::catalog::Agent;
+use crate::claude::Options;
+use crate::identity::Caller;
+use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
+use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
+use crate::sessions::{Begin, CompletedTurn, Lease, SessionError, SessionKey, Start};
+use crate::worker::{Permit, Posting};
+
+/// One call on its way through the steps.
+pub(super) struct Call {
+    run: RunId,
+    started: Instant,
+    request: Request,
+    caller: Caller,
+    board: StatusBoard,
+    cancel: CancellationToken,
+    /// Whether the record has its beginning, and so wants its end.
+    is_recorded: bool,
+    posting: Option<Arc<Posting>>,
+    facts: Facts,
+}
+
+/// What becomes known on the way and belongs into the report, however the call ends.
+#[derive(Default)]
+struct Facts {
+    session_id: Option<String>,
+    cost_usd: Option<f64>,
+    turns: Option<u64>,
+    denials: Vec<Denial>,
+    notes: Vec<String>,
+}
+
+/// What a launch is made from, besides the conversation.
+struct Ground {
+    agent: Arc<Agent>,
+    program: Program,
+    memory: Option<String>,
+    folder: PathBuf,
+    leash: Leash,
+}
+
+impl Ground {
+    fn plan(&self, conversation: &ConversationStart) -> LaunchPlan {
+        plan(PlanRequest {
+            agent: &self.agent,
+            program: &self.program.path,
+            features: &self.program.features,
+            memory: self.memory.as_deref(),
+            present: &prepare::present_variables(),
+            conversation,
+        })
+    }
+}
+
+impl Call {
+    pub(super) fn new(
+        request: Request,
+        caller: Caller,
+        board: StatusBoard,
+        cancel: CancellationToken,
+    ) -> Self {
+        let facts = Facts::default();
+        Self {
+            run: RunId::new(),
+            started: Instant::now(),
+            request,
+            caller,
+            board,
+            cancel,
+            is_recorded: false,
+            posting: None,
+            facts,
+        }
+    }
+
+    pub(super) async fn run(mut self, shared: &Orchestrator) -> Report {
+        let outcome = match self.answer(shared).await {
+            Ok(answer) => Outcome::Answered(answer),
+            Err(failure) => Outcome::Failed(failure),
+        };
+        self.cancel.cancel();
+        let known = self.is_recorded;
+        let report = self.report(outcome);
+        if known {
+            shared.history.ended(&report);
+        }
+        report
+    }
+
+    async fn answer(&mut self, shared: &Orchestrator) -> Result<Answer, Failure> {
+        self.request.check()?;
+        let agent = find(
+            &shared.catalog.current(&self.request.agent_name),
+            &self.request.agent_name,
+            &self.caller,
+        )?;
+        self.is_recorded = true;
+        shared.history.queued(self.run, agent.name.as_str(), &self.caller);
+        self.posting = self.post(shared, agent.name.as_str());
+        let answer = self.answer_of(shared, agent).await;
+        match (answer, &self.posting) {
+            (Err(failure), Some(posting)) if posting.stop_was_requested() => {
+                Err(stopped_by_person(failure))
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    async fn answer_of(
+        &mut self,
+        shared: &Orchestrator,
+        agent: Arc<Agent>,
+    ) -> Result<Answer, Failure> {
+        let leash = self.leash(&agent);
+        let _permit = self.admit(shared, &agent, &leash).await?;
+        let ground = self.ground(shared, agent, leash).await?;
+        let text = match ground.agent.session {
+            true => self.go_on(shared, &ground).await?,
+            false => self.pass_by(shared, &ground).await?,
+        };
+        Ok(Answer { text: self.cut(shared, &ground.agent, text), output: None })
+    }
+
+    fn leash(&self, agent: &Agent) -> Leash {
+        let deadline = self.started + agent.limits.timeout;
+        Leash { deadline, idle: agent.limits.idle_timeout, cancel: self.cancel.clone() }
+    }
+
+    /// Puts the run on the board, where other terminals see it and can stop it.
+    fn post(&self, shared: &Orchestrator, agent: &str) -> Option<Arc<Posting>> {
+        let posting = match shared.runs.post(self.run, agent, &self.caller.name) {
+            Ok(posting) => Arc::new(posting),
+            Err(error) => {
+                tracing::warn!(%error, "the run cannot be shown in `adjutant runs list`");
+                return None;
+            }
+        };
+        tokio::spawn(keep_posted(
+            Arc::clone(&posting),
+            self.board.subscribe(),
+            self.cancel.clone(),
+        ));
+        Some(posting)
+    }
+
+    /// Waits for a free place.
+    async fn admit(
+        &self,
+        shared: &Orchestrator,
+        agent: &Agent,
+        leash: &Leash,
+    ) -> Result<Permit, Failure> {
+        self.board.doing("waiting for a free place");
+        let admitted = shared.admission.admit(&agent.name, agent.limits.max_concurrent);
+        let admitted = tokio::select! {
+            admitted = timeout_at(leash.deadline, admitted) => admitted,
+            () = self.cancel.cancelled() => return Err(stopped(agent, &Stop::Cancelled)),
+        };
+        match admitted {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(refused)) => {
+                let (what, help) = split_advice(&refused.to_string());
+                Err(Failure::new(Code::TooManyRuns, what, help))
+            }
+            Err(_) => Err(stopped(agent, &Stop::Deadline)),
+        }
+    }
+
+    async fn ground(
+        &self,
+        shared: &Orchestrator,
+        agent: Arc<Agent>,
+        leash: Leash,
+    ) -> Result<Ground, Failure> {
+        self.board.doing("starting");
+        let folder = prepare::folder(&agent, &shared.settings)?;
+        let memory = prepare::memory(&agent)?;
+        let program = shared.programs.find(&shared.settings).await?;
+        Ok(Ground { agent, program, memory, folder, leash })
+    }
+
+    /// `session: false`: a fresh process that leaves no transcript.
+    async fn pass_by(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<String, Failure> {
+        let run =
+            self.converse(shared, ground, &ground.folder, &ConversationStart::Passing).await?;
+        judge(&ground.agent, &run)
+    }
+
+    /// `session: true`: the conversation goes on where it ended.
+    async fn go_on(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<String, Failure> {
+        let mut lease = self.lease(shared, ground).await?;
+        let mut run = self.resume(shared, ground, &lease).await?;
+        if lease.start() == Start::Resume && conversation_is_unknown(&run) {
+            lease
+                .restart_fresh("«No conversation found»")
+                .await
+                .map_err(|error| session_failure(&error))?;
+            run = self.resume(shared, ground, &lease).await?;
+        }
+        self.facts.session_id = Some(lease.session_id().to_string());
+        let judged = judge(&ground.agent, &run);
+        let cost_usd = run.progress.cost_usd;
+        match judged {
+            Ok(_) => lease.completed(CompletedTurn { turns: 1, cost_usd }).await,
+            Err(_) => lease.failed(cost_usd).await,
+        }
+        self.facts.notes.extend(lease.notes().iter().cloned());
+        judged
+    }
+
+    async fn lease(&self, shared: &Orchestrator, ground: &Ground) -> Result<Lease, Failure> {
+        self.board.doing("waiting for the conversation");
+        let key = self
+            .request
+            .session_key
+            .as_deref()
+            .map_or_else(|| Ok(SessionKey::default()), str::parse);
+        let key = key.map_err(|error| {
+            Failure::new(
+                Code::InvalidArgument,
+                format!("`session_key` cannot be used: {error}"),
+                "give a short plain name",
+            )
+        })?;
+        let contract = ground.plan(&ConversationStart::Passing).digest();
+        let snapshot = shared.catalog.snapshot();
+        let begin = Begin {
+            agent: ground.agent.name.clone(),
+            key,
+            fresh: self.request.fresh,
+            folder: ground.folder.clone(),
+            config_dir: super::credentials::config_dir(),
+            contract,
+            run: self.run,
+            patience: snapshot.orchestration().session_wait,
+        };
+        let begun = tokio::select! {
+            begun = timeout_at(ground.leash.deadline, shared.sessions.begin(begin)) => begun,
+            () = self.cancel.cancelled() => return Err(stopped(&ground.agent, &Stop::Cancelled)),
+        };
+        begun
+            .map_err(|_| stopped(&ground.agent, &Stop::Deadline))?
+            .map_err(|error| session_failure(&error))
+    }
+
+    async fn resume(
+        &mut self,
+        shared: &Orchestrator,
+        ground: &Ground,
+        lease: &Lease,
+    ) -> Result<Run, Failure> {
+        let id = lease.session_id().to_string();
+        let start = match lease.start() {
+            Start::Create => ConversationStart::Create(id),
+            Start::Resume => ConversationStart::Resume(id),
+        };
+        let folder = PathBuf::from(&lease.conversation().folder);
+        self.converse(shared, ground, &folder, &start).await
+    }
+
+    /// One process from its start to its end.
+    async fn converse(
+        &mut self,
+        shared: &Orchestrator,
+        ground: &Ground,
+        folder: &Path,
+        start: &ConversationStart,
+    ) -> Result<Run, Failure> {
+        let agent = &ground.agent;
+        let plan = ground.plan(start);
+        let files = prepare::private_folder(&shared.settings, self.run)
+            .map_err(|error| no_folder(&error))?;
+        let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
+        let bridge = Arc::new(Bridge::new(Arc::clone(agent), self.board.clone()));
+        let options = Options { session_id: session_of(start), ..Options::default() };
+        let message = self.request.message(&self.caller.name, self.run);
+        let run = converse(launch, &message, options, &bridge, &ground.leash, |process| {
+            if let Some(posting) = &self.posting {
+                posting.started(process);
+            }
+            shared.history.started(self.run, agent.name.as_str(), process.pid());
+        })
+        .await;
+        self.facts.denials.extend(bridge.seen().denials);
+        *self.facts.cost_usd.get_or_insert(0.0) += run.progress.cost_usd;
+        *self.facts.turns.get_or_insert(0) += run.progress.turns;
+        Ok(run)
+    }
+
+    /// An answer over the limit goes to a file; the caller gets its beginning and the file's name.
+    fn cut(&mut self, shared: &Orchestrator, agent: &Agent, text: String) -> String {
+        let Some(beginning) = cut::beginning(&text, agent.limits.max_output_chars) else {
+            return text;
+        };
+        let all = text.chars().count();
+        let shown = beginning.chars().count();
+        let folder = shared.settings.data_dir().join("results");
+        let file = folder.join(format!("{}.txt", self.run));
+        let kept = create_private_dir(&folder).and_then(|()| write_atomic(&file, text.as_bytes()));
+        let note = match kept {
+            Ok(()) => format!(
+                "The answer has {all} characters; these are the first {shown}. All of it is in `{}`.",
+                file.display()
+            ),
+            Err(error) => format!(
+                "The answer has {all} characters; these are the first {shown}. The rest could not be kept: {error}."
+            ),
+        };
+        let text = format!("{beginning}\n\n[cut by Adjutant: {note}]");
+        self.facts.notes.push(note);
+        text
+    }
+
+    fn report(self, outcome: Outcome) -> Report {
+        let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let Facts { session_id, cost_usd, turns, denials, notes } = self.facts;
+        let agent = self.request.agent_name;
+        Report {
+            agent,
+            run_id: self.run,
+            duration_ms,
+            outcome,
+            session_id,
+            cost_usd,
+            turns,
+            denials,
+            notes,
+        }
+    }
+}
+
+/// Carries the status to the board, and a stop from there to the run, until the run is over.
+async fn keep_posted(
+    posting: Arc<Posting>,
+    mut status: watch::Receiver<Status>,
+    cancel: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            () = posting.stop_requested() => return cancel.cancel(),
+            changed = status.changed() => if changed.is_err() { return },
+        }
+        let now = status.borrow_and_update().clone();
+        posting.update(|progress| {
+            progress.doing = now.doing;
+            progress.turns = u32::try_from(now.turns).unwrap_or(u32::MAX);
+            progress.cost_usd = now.cost_usd;
+        });
+    }
+}
+
+fn stopped_by_person(failure: Failure) -> Failure {
+    let message = "the run was stopped by `adjutant runs stop`";
+    let partial = failure.partial.unwrap_or_default();
+    Failure::new(Code::Cancelled, message, "call it again if it is still wanted")
+        .with_partial(partial)
+}
+
+/// The worker's refusals say what and, after a colon, what to do.
+fn split_advice(text: &str) -> (String, String) {
+    match text.split_once(": ") {
+        Some((what, help)) => (what.to_owned(), help.to_owned()),
+        None => (text.to_owned(), "try again later".to_owned()),
+    }
+}
+
+fn session_of(start: &ConversationStart) -> Option<String> {
+    match start {
+        ConversationStart::Passing => None,
+        ConversationStart::Create(id) | ConversationStart::Resume(id) => Some(id.clone()),
+    }
+}
+
+fn session_failure(error: &SessionError) -> Failure {
+    Failure::new(
+        Code::SessionBusy,
+        error.to_string(),
+        "call again later, or give another `session_key`",
+    )
+}
+
+fn no_folder(error: &std::io::Error) -> Failure {
+    let message = format!("a private folder for the run cannot be made: {error}");
+    Failure::new(Code::SpawnFailed, message, "look at the free space and the rights of `data/`")
+}

@@ -1,0 +1,133 @@
+//! `adjutant plan`: exactly what would be started, each part with its reason. Nothing is started for it but `claude --help`.
+
+use clap::Args;
+use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::{Value, json};
+
+use super::exit::Exit;
+use super::{render, runtime};
+use crate::call::{Preview, preview};
+use crate::config::Settings;
+use crate::plan::{Argument, ArgumentValue, VariableSource};
+
+/// Show exactly what would be started for an agent, and why
+///
+/// Program, arguments, variables (names only), tools, servers and limits. `${VAR}` is shown as written:
+/// variables are resolved only when an agent is really started.
+#[derive(Debug, Args)]
+pub(super) struct PlanArguments {
+    /// The agent
+    agent: String,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &PlanArguments, settings: Settings) -> Exit {
+    let name = arguments.agent.clone();
+    let json = arguments.json;
+    runtime::block_on(async move {
+        match preview(&settings, &name).await {
+            Ok(preview) if json => render::json(&as_json(&preview)),
+            Ok(preview) => show(&preview),
+            Err(failure) => {
+                render::problem(failure.sentence());
+                return Exit::Code(failure.code.exit_code());
+            }
+        }
+        Exit::Success
+    })
+}
+
+fn show(preview: &Preview) {
+    let plan = &preview.plan;
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    let mut row = |what: &str, value: String, why: &str| {
+        table.add_row([what, value.as_str(), why]);
+    };
+    row("program", plan.program.display().to_string(), &format!("version {}", preview.version));
+    row("folder", preview.folder.clone(), preview.folder_reason);
+    for argument in &plan.arguments {
+        row("argument", written(argument), &argument.reason);
+    }
+    for variable in &plan.environment {
+        row("variable", source(&variable.name, &variable.source), variable.reason);
+    }
+    for tool in &plan.builtin_tools {
+        row("tool", format!("builtin:{tool}"), "granted by its agent.md");
+    }
+    for server in &plan.servers {
+        row("server", server.name.clone(), &server.reason);
+    }
+    for (name, value) in limits(preview) {
+        row(
+            "limit",
+            format!("{name} {value}"),
+            "its agent.md, defaults.yaml, or the built-in default: see `adjutant show`",
+        );
+    }
+    row("contract", plan.digest(), "changes when anything above does, but for the conversation");
+    render::data(table);
+}
+
+fn written(argument: &Argument) -> String {
+    match &argument.value {
+        None => argument.flag.to_owned(),
+        Some(ArgumentValue::Text(text)) => format!("{}={text}", argument.flag),
+        Some(ArgumentValue::File(file)) => {
+            format!("{}=<private folder>/{}", argument.flag, file.file_name())
+        }
+        Some(ArgumentValue::Folder(folder)) => format!("{}={}", argument.flag, folder.0),
+    }
+}
+
+fn source(name: &str, source: &VariableSource) -> String {
+    match source {
+        VariableSource::Inherited => name.to_owned(),
+        VariableSource::Fixed(value) => format!("{name}={value}"),
+        VariableSource::Agent(template) => format!("{name}={}", template.0),
+    }
+}
+
+fn limits(preview: &Preview) -> Vec<(&'static str, String)> {
+    let limits = &preview.plan.limits;
+    let mut list = vec![
+        ("timeout_ms", limits.timeout.as_millis().to_string()),
+        ("max_output_chars", limits.max_output_chars.to_string()),
+    ];
+    list.extend(limits.idle_timeout.map(|idle| ("idle_timeout_ms", idle.as_millis().to_string())));
+    list.extend(limits.max_turns.map(|turns| ("max_turns", turns.to_string())));
+    list.extend(limits.max_budget_usd.map(|usd| ("max_budget_usd", usd.to_string())));
+    list.extend(limits.max_concurrent.map(|runs| ("max_concurrent", runs.to_string())));
+    list
+}
+
+fn as_json(preview: &Preview) -> Value {
+    let plan = &preview.plan;
+    let arguments: Vec<Value> = plan
+        .arguments
+        .iter()
+        .map(|a| json!({ "argument": written(a), "reason": a.reason }))
+        .collect();
+    let environment: Vec<Value> = plan
+        .environment
+        .iter()
+        .map(|v| json!({ "name": v.name, "from": v.source, "reason": v.reason }))
+        .collect();
+    let limits: serde_json::Map<String, Value> = limits(preview)
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), number(&value)))
+        .collect();
+    json!({
+        "agent": plan.agent, "program": plan.program, "version": preview.version,
+        "folder": preview.folder, "arguments": arguments, "environment": environment,
+        "system_prompt": plan.system_prompt, "settings": plan.settings,
+        "builtin_tools": plan.builtin_tools, "servers": plan.servers, "limits": limits,
+        "contract": plan.digest(),
+    })
+}
+
+fn number(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}

@@ -1,0 +1,38 @@
+//! The runtime for commands that wait.
+
+use std::io;
+use std::time::Duration;
+
+use super::exit::Exit;
+use super::render;
+use crate::catalog::Snapshot;
+use crate::config::Settings;
+use crate::worker::Shutdown;
+
+/// How this process ends at SIGTERM and SIGINT: running calls have the grace that `defaults.yaml` gives them.
+pub(super) fn start_shutdown(settings: &Settings) -> io::Result<Shutdown> {
+    Shutdown::on_signals(Snapshot::load(settings).orchestration().shutdown_grace)
+}
+
+/// The same for a command that a person runs: Ctrl-C means now.
+pub(super) fn start_prompt_shutdown() -> io::Result<Shutdown> {
+    Shutdown::on_signals(Duration::ZERO)
+}
+
+/// Runs a command that waits. Two threads are plenty for pipes and timers, and cost little memory.
+pub(super) fn block_on(command: impl Future<Output = Exit>) -> Exit {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    match runtime {
+        Ok(runtime) => {
+            let exit = runtime.block_on(command);
+            // A read of stdin cannot be called back: nobody waits for it.
+            runtime.shutdown_background();
+            exit
+        }
+        Err(error) => {
+            render::problem(format_args!("the runtime cannot be started: {error}"));
+            Exit::Usage
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `adjutant serve`: the MCP server for a main agent.
+
+use clap::Args;
+
+use super::dispatch::refuse;
+use super::exit::Exit;
+use super::runtime::start_shutdown;
+use super::{logging, nesting, runtime};
+use crate::call::Orchestrator;
+use crate::config::Settings;
+use crate::identity::{Caller, KnownBy};
+use crate::server::serve_stdio;
+
+/// Serve `run_subagent` over stdin and stdout (MCP).
+///
+/// Claude Code starts this by itself once `.mcp.json` names it; `adjutant init` writes that entry.
+/// Nothing but protocol goes over stdout. Logs go to stderr (RUST_LOG sets how much).
+#[derive(Debug, Args)]
+pub(super) struct ServeArguments {
+    /// Who the client is, where nothing attests it
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    caller: String,
+
+    #[command(flatten)]
+    log: logging::LogArguments,
+}
+
+pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
+    if let Some(refused) = nesting::refuse_inside_a_run("serve") {
+        return refused;
+    }
+    logging::start(&arguments.log, "info");
+    let known_by = if arguments.caller == "main" { KnownBy::Fallback } else { KnownBy::Asserted };
+    let caller = Caller { name: arguments.caller.clone(), known_by };
+    runtime::block_on(async {
+        let shutdown = match start_shutdown(&settings) {
+            Ok(shutdown) => shutdown,
+            Err(error) => return refuse(&error),
+        };
+        let orchestrator = Orchestrator::start(settings, shutdown);
+        match serve_stdio(orchestrator, caller).await {
+            Ok(()) => Exit::Success,
+            Err(error) => refuse(&error),
+        }
+    })
+}

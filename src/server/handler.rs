@@ -1,0 +1,203 @@
+//! The MCP server: words in, words out. It decides nothing.
+
+use std::sync::Arc;
+
+use rmcp::RoleServer;
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorCode, ErrorData, Implementation,
+    JsonObject, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
+    ServerConfig, SubscriptionFilter, Tool,
+};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{answer, progress, tools};
+use crate::call::{Orchestrator, Request, StatusBoard};
+use crate::identity::Caller;
+use crate::outcome::{Code, Failure, Report};
+
+/// What one connection of a caller sees.
+#[derive(Clone)]
+pub(super) struct Handler {
+    orchestrator: Arc<Orchestrator>,
+    caller: Caller,
+}
+
+impl Handler {
+    pub(super) fn new(orchestrator: Arc<Orchestrator>, caller: Caller) -> Self {
+        Self { orchestrator, caller }
+    }
+
+    fn tools(&self) -> Vec<Tool> {
+        let agents = self.orchestrator.callable_by(&self.caller);
+        tools::definitions(agents.iter().map(AsRef::as_ref))
+    }
+
+    async fn run_one(
+        &self,
+        arguments: JsonObject,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let report = match parse::<Task>(arguments) {
+            Ok(task) => self.run(task.into(), context).await,
+            Err(failure) => self.orchestrator.refused("", failure),
+        };
+        answer::one(&report)
+    }
+
+    async fn run_many(
+        &self,
+        arguments: JsonObject,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let tasks = match parse::<Tasks>(arguments) {
+            Ok(Tasks { tasks }) if !tasks.is_empty() => tasks,
+            Ok(_) => return answer::one(&self.orchestrator.refused("", no_tasks())),
+            Err(failure) => return answer::one(&self.orchestrator.refused("", failure)),
+        };
+        let runs = tasks.into_iter().map(|task| self.run(task.into(), context));
+        answer::many(&futures_util::future::join_all(runs).await)
+    }
+
+    /// One run, with progress where the caller asked for it.
+    async fn run(&self, request: Request, context: &RequestContext<RoleServer>) -> Report {
+        let (board, status) = StatusBoard::new();
+        if let Some(token) = context.meta.get_progress_token() {
+            tokio::spawn(progress::report(context.peer.clone(), token, status));
+        }
+        self.orchestrator.run(request, self.caller.clone(), board, context.ct.clone()).await
+    }
+
+    /// Tells a caller when its list of tools has become another one, until `gone` is.
+    async fn watch_tools<F, R>(&self, gone: impl Future<Output = ()>, tell: F)
+    where
+        F: Fn() -> R,
+        R: Future<Output = bool>,
+    {
+        let mut changes = self.orchestrator.catalog_changes();
+        let mut known = self.tools();
+        tokio::pin!(gone);
+        loop {
+            tokio::select! {
+                () = &mut gone => return,
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+            let now = self.tools();
+            if now != known {
+                known = now;
+                if !tell().await {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        let mut info = ServerConfig::new(capabilities);
+        info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+        info.server_info = Implementation::new("adjutant", env!("CARGO_PKG_VERSION"));
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.tools()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        match request.name.as_ref() {
+            tools::RUN_SUBAGENT => Ok(self.run_one(arguments, &context).await.into()),
+            tools::RUN_SUBAGENTS => Ok(self.run_many(arguments, &context).await.into()),
+            unknown => {
+                let message = format!("there is no tool `{unknown}`");
+                Err(ErrorData::new(ErrorCode::INVALID_PARAMS, message, None))
+            }
+        }
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let handler = self.clone();
+        tokio::spawn(async move {
+            let peer = context.peer;
+            handler
+                .watch_tools(std::future::pending(), || async {
+                    peer.notify_tool_list_changed().await.is_ok()
+                })
+                .await;
+        });
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let mut accepted = SubscriptionFilter::new();
+        accepted.tools_list_changed = requested.tools_list_changed;
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let sink = context.sink();
+        self.watch_tools(context.cancelled(), || async {
+            sink.notify_tool_list_changed().await.is_ok()
+        })
+        .await;
+        Ok(())
+    }
+}
+
+/// One task as it comes over the wire.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Task {
+    agent_name: String,
+    prompt: String,
+    context: Option<String>,
+    session_key: Option<String>,
+    #[serde(default)]
+    fresh: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tasks {
+    tasks: Vec<Task>,
+}
+
+impl From<Task> for Request {
+    fn from(task: Task) -> Self {
+        Self {
+            agent_name: task.agent_name,
+            prompt: task.prompt,
+            context: task.context,
+            session_key: task.session_key,
+            fresh: task.fresh,
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| {
+        let help = "call it with the arguments that its schema lists";
+        Failure::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"), help)
+    })
+}
+
+fn no_tasks() -> Failure {
+    Failure::new(Code::InvalidArgument, "`tasks` is empty", "give at least one task")
+}

@@ -1,0 +1,48 @@
+//! `adjutant serve` on stdin and stdout: nothing but protocol goes over them.
+
+use std::sync::Arc;
+
+use rmcp::ServiceExt;
+use rmcp::transport::stdio_pipes;
+
+use super::handler::Handler;
+use crate::call::Orchestrator;
+use crate::identity::Caller;
+
+/// Serves one caller until it goes away; then ends what it had started.
+pub async fn serve_stdio(
+    orchestrator: Arc<Orchestrator>,
+    caller: Caller,
+) -> Result<(), ServeError> {
+    let handler = Handler::new(Arc::clone(&orchestrator), caller);
+    let stopping = orchestrator.shutdown().stopping().clone();
+    let service = tokio::select! {
+        service = handler.serve(stdio_pipes()) => service.map_err(|error| ServeError::Handshake(Box::new(error)))?,
+        () = stopping.cancelled() => return Ok(()),
+    };
+    let stop = service.cancellation_token();
+    let waiting = service.waiting();
+    tokio::pin!(waiting);
+    let ended = tokio::select! {
+        ended = &mut waiting => ended.map(drop),
+        () = stopping.cancelled() => {
+            // Calls that are going on still get their answers, within the grace.
+            orchestrator.finish().await;
+            stop.cancel();
+            waiting.await.map(drop)
+        }
+    };
+    orchestrator.end_all().await;
+    ended.map_err(ServeError::Broken)
+}
+
+/// Why serving ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The caller did not speak MCP.
+    #[error("the client and the server could not agree")]
+    Handshake(#[source] Box<rmcp::service::ServerInitializeError>),
+    /// A task of ours broke.
+    #[error("the connection broke")]
+    Broken(#[source] tokio::task::JoinError),
+}

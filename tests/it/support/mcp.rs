@@ -1,0 +1,165 @@
+//! A small MCP client over a child's pipes: what is on the wire, nothing interpreted.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client of one server.
+pub struct McpClient {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<Value>,
+    next_id: u64,
+    /// Everything that came and was no answer to a request.
+    pub notifications: Vec<Value>,
+}
+
+impl McpClient {
+    /// Starts the server; nothing is said yet.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("the server starts");
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().expect("its stdout");
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines() {
+                let Ok(line) = line else { return };
+                let value = serde_json::from_str(&line)
+                    .unwrap_or_else(|_| panic!("stdout carries nothing but protocol: {line}"));
+                if sender.send(value).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, stdin, lines, next_id: 0, notifications: Vec::new() }
+    }
+
+    /// Starts the server and shakes hands.
+    pub fn connect(command: Command) -> Self {
+        let mut client = Self::start(command);
+        client.initialize();
+        client
+    }
+
+    /// The handshake of 2025-11-25.
+    pub fn initialize(&mut self) -> Value {
+        let answer = self.request(
+            "initialize",
+            json!({
+                "protocolVersion": "2025-11-25", "capabilities": {},
+                "clientInfo": { "name": "test", "version": "0" },
+            }),
+        );
+        self.notify("notifications/initialized", json!({}));
+        answer
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Closes the server's stdin: the client is gone.
+    pub fn hang_up(&mut self) {
+        self.stdin = None;
+    }
+
+    pub fn send(&mut self, message: &Value) {
+        let stdin = self.stdin.as_mut().expect("not hung up");
+        writeln!(stdin, "{message}").expect("the server reads");
+    }
+
+    pub fn notify(&mut self, method: &str, params: Value) {
+        self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+    }
+
+    /// Sends a request and does not wait.
+    pub fn begin(&mut self, method: &str, params: Value) -> u64 {
+        self.next_id += 1;
+        let id = self.next_id;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    /// The answer to an earlier request: its `result`, or its `error` under that name.
+    pub fn answer(&mut self, id: u64) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let message = self.next(deadline).unwrap_or_else(|| panic!("no answer to request {id}"));
+            if message["id"] == id && message.get("method").is_none() {
+                return message.get("result").cloned().unwrap_or(message);
+            }
+            self.notifications.push(message);
+        }
+    }
+
+    /// Waits for a notification that fits.
+    pub fn await_notification(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
+        if let Some(at) = self.notifications.iter().position(&fits) {
+            return self.notifications.remove(at);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let message = self.next(deadline).expect("the notification comes");
+            if fits(&message) {
+                return message;
+            }
+            self.notifications.push(message);
+        }
+    }
+
+    pub fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params);
+        self.answer(id)
+    }
+
+    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.request("tools/call", json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// Whether the server has ended by itself, waiting for it.
+    pub fn ends(&mut self) -> std::process::ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn next(&mut self, deadline: Instant) -> Option<Value> {
+        match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(value) => Some(value),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+}
+
+impl Drop for McpClient {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The text of a tool result.
+pub fn text(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap_or_default()
+}
