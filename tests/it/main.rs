@@ -20,6 +20,7 @@ mod init;
 mod policy;
 mod processes;
 mod real_claude;
+mod readme;
 mod session_store;
 mod shipped;
 

@@ -80,11 +80,18 @@ fn follow(context: &TestContext, page: &Path, block: &Block) -> usize {
         let output = program(context, command).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(exit), "{place} said:\n{said}");
-        let printed = if exit == 0 { output.stdout } else { [output.stdout, output.stderr].concat() };
+        let printed =
+            if exit == 0 { output.stdout } else { [output.stderr, output.stdout].concat() };
         let printed = String::from_utf8(printed).unwrap();
-        let printed: Vec<String> = printed.trim_end().lines().map(|l| l.trim_end().to_owned()).collect();
+        let printed: Vec<String> =
+            printed.trim_end().lines().map(|l| l.trim_end().to_owned()).collect();
         let fine = expected.is_empty() || fits(expected, &printed);
-        assert!(fine, "{place} should print:\n{}\nand prints:\n{}\n", expected.join("\n"), printed.join("\n"));
+        assert!(
+            fine,
+            "{place} should print:\n{}\nand prints:\n{}\n",
+            expected.join("\n"),
+            printed.join("\n")
+        );
     }
     steps.len()
 }
@@ -153,7 +160,9 @@ fn blocks(page: &str) -> Vec<Block> {
                 let marks = line.trim_matches('`').split_whitespace().map(str::to_owned).collect();
                 open = Some((fence, Block { line: index + 1, marks, lines: Vec::new() }));
             }
-            Some((opening, _)) if line.trim_end() == *opening => blocks.extend(open.take().map(|(_, b)| b)),
+            Some((opening, _)) if line.trim_end() == *opening => {
+                blocks.extend(open.take().map(|(_, b)| b))
+            }
             Some((_, block)) => block.lines.push(line.to_owned()),
             None => {}
         }
