@@ -1,9 +1,7 @@
 //! Shows findings to the author of a file: the line, what is wrong, what to write instead.
 
 use std::collections::HashMap;
-use std::env;
 use std::fmt;
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use miette::{
@@ -11,6 +9,7 @@ use miette::{
     SourceCode, SourceOffset, SourceSpan, SpanContents,
 };
 
+use super::render;
 use crate::base::{read_bounded, without_controls};
 use crate::catalog::{Diagnostic, Severity};
 
@@ -19,9 +18,11 @@ const WIDTH: usize = 110;
 
 /// The findings as text, each with its line of the file.
 pub(super) fn render(found: &[Diagnostic], root: &Path) -> String {
-    let colored =
-        io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let theme = if colored { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let theme = if render::talk_in_color() {
+        GraphicalTheme::unicode()
+    } else {
+        GraphicalTheme::unicode_nocolor()
+    };
     let handler = GraphicalReportHandler::new_themed(theme)
         .with_width(WIDTH)
         .with_links(false)

@@ -1,8 +1,9 @@
 //! The only door to stdout and stderr: data goes to the first, talk to the second.
 
+use std::env;
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -27,6 +28,11 @@ pub(super) fn talk(text: impl Display) {
 /// Says what went wrong, with `error:` before it.
 pub(super) fn problem(text: impl Display) {
     talk(format_args!("error: {text}"));
+}
+
+/// Whether talk goes to a terminal whose owner wants colours.
+pub(super) fn talk_in_color() -> bool {
+    io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// An error with its causes, on one line.

@@ -19,8 +19,8 @@ mod dependencies;
 mod init;
 mod policy;
 mod processes;
-mod real_claude;
 mod readme;
+mod real_claude;
 mod session_store;
 mod shipped;
 
