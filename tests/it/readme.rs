@@ -161,7 +161,7 @@ fn blocks(page: &str) -> Vec<Block> {
                 open = Some((fence, Block { line: index + 1, marks, lines: Vec::new() }));
             }
             Some((opening, _)) if line.trim_end() == *opening => {
-                blocks.extend(open.take().map(|(_, b)| b))
+                blocks.extend(open.take().map(|(_, b)| b));
             }
             Some((_, block)) => block.lines.push(line.to_owned()),
             None => {}
