@@ -13,7 +13,7 @@ use super::runs::RunsCommand;
 use super::schema::SchemaArguments;
 use super::show::ShowArguments;
 
-use super::{doctor, plan, run, serve};
+use super::{doctor, gateway, plan, run, serve, trust};
 
 /// Delegates work to Claude Code subagents that have rights, tools and limits of their own.
 #[derive(Debug, Parser)]
@@ -84,6 +84,8 @@ pub(super) enum Command {
     Run(run::RunArguments),
     Plan(plan::PlanArguments),
     Doctor(doctor::DoctorArguments),
+    Gateway(gateway::GatewayArguments),
+    Trust(trust::TrustArguments),
     /// Print a completion script for a shell
     Completions {
         /// Which shell

@@ -8,8 +8,8 @@ use clap::Parser;
 use super::args::{Arguments, Command};
 use super::exit::Exit;
 use super::{
-    audit, check, completions, doctor, explain, init, list, new, plan, render, run as run_command,
-    runs, schema, serve, show,
+    audit, check, completions, doctor, explain, gateway, init, list, new, plan, render,
+    run as run_command, runs, schema, serve, show, trust,
 };
 use crate::config::Settings;
 use crate::worker;
@@ -40,6 +40,8 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Run(arguments) => run_command::run(arguments, settings),
         Command::Plan(arguments) => plan::run(arguments, settings),
         Command::Doctor(arguments) => doctor::run(arguments, settings),
+        Command::Gateway(arguments) => gateway::run(arguments, &settings),
+        Command::Trust(arguments) => trust::run(arguments, &settings),
         Command::Completions { shell } => completions::run(*shell),
         Command::Init(wishes) => init::run(&settings, *wishes),
     }

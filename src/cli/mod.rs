@@ -12,6 +12,7 @@ mod dispatch;
 mod doctor;
 mod exit;
 mod explain;
+mod gateway;
 mod init;
 mod list;
 mod logging;
@@ -28,5 +29,6 @@ mod schema;
 mod serve;
 mod show;
 mod terminal;
+mod trust;
 
 pub use dispatch::main;

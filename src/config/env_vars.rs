@@ -18,3 +18,9 @@ pub const GATEWAY_AUDIT_LOG: &str = "GATEWAY_AUDIT_LOG";
 pub const ADJUTANT_RUN: &str = "ADJUTANT_RUN";
 /// Set for every agent's process to the agent's name: below it, `adjutant run` and `adjutant serve` are refused.
 pub const ADJUTANT_AGENT: &str = "ADJUTANT_AGENT";
+/// Whether `get_gateway_status` is offered: `true`, `1` or `yes`, in any case.
+pub const GATEWAY_DEBUG: &str = "GATEWAY_DEBUG";
+/// When the gateway's servers are started: `eager` or `lazy`.
+pub const GATEWAY_INIT_STRATEGY: &str = "GATEWAY_INIT_STRATEGY";
+/// What the gateway speaks: `stdio` or `http`.
+pub const GATEWAY_TRANSPORT: &str = "GATEWAY_TRANSPORT";

@@ -4,7 +4,9 @@
 
 pub mod env_vars;
 mod gateway_files;
+mod gateway_options;
 mod settings;
 
 pub use gateway_files::{GatewayFile, GatewayFiles, MCP_CONFIG_NAME, RULES_NAME};
+pub use gateway_options::GatewayOptions;
 pub use settings::{Settings, SettingsError};

@@ -1,1 +1,41 @@
-//! To be written.
+//! Downstream MCP servers: connect, lease, list, call, heal.
+//!
+//! An agent sees a server only through its policy. Nothing here decides who may do what: that is
+//! `policy`'s; nothing here speaks to the agent: that is `server`'s.
+
+mod backoff;
+mod client_side;
+mod connection;
+mod downstream;
+mod error;
+mod execute;
+mod files;
+#[expect(clippy::module_inception, reason = "the folder's main type has the folder's name")]
+mod gateway;
+mod launch;
+mod ledger;
+mod lines;
+mod network;
+mod pins;
+mod pool;
+mod reload;
+mod resolved;
+mod secrets;
+mod server_config;
+mod status;
+mod tapped;
+mod tool_list;
+mod views;
+
+pub use downstream::{Downstream, Key, Scope, ServerState, ToolCall};
+pub use error::GatewayError;
+pub use execute::Execute;
+pub use files::{FileReport, InForce, ReloadReport};
+pub use gateway::{Gateway, Who};
+pub use pins::Pins;
+pub use pool::Pool;
+pub use server_config::{
+    DEFAULT_TIMEOUT, Entry, Isolation, Pinning, ServerSet, ServerSpec, Start, Wire,
+};
+pub use tool_list::{Tool, ToolList};
+pub use views::ToolsWanted;

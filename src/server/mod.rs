@@ -1,9 +1,13 @@
 //! MCP in and out; no decisions.
 
 mod answer;
+mod gateway_server;
+pub mod gateway_tools;
 mod handler;
 mod progress;
+mod raw_results;
 mod stdio;
 mod tools;
 
+pub use gateway_server::serve_gateway_stdio;
 pub use stdio::{ServeError, serve_stdio};

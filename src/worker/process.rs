@@ -107,6 +107,11 @@ impl Process {
         self.stderr.text()
     }
 
+    /// Lets `listener` hear its stderr while it is written, from the beginning as far as that is kept.
+    pub fn tap_stderr(&self, listener: impl Fn(&[u8]) + Send + Sync + 'static) {
+        self.stderr.tap(Box::new(listener));
+    }
+
     /// Waits until it has ended and all its descendants are gone. May be dropped and called again.
     pub async fn wait(&mut self) -> ProcessEnd {
         let end = match self.end.wait_for(Option::is_some).await {

@@ -1,7 +1,8 @@
 //! The last of what a process writes to stderr: always read, never more than a little kept.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -16,20 +17,42 @@ const KEPT: usize = 8 << 10;
 #[derive(Debug)]
 pub(super) struct Tail {
     kept: Arc<Mutex<VecDeque<u8>>>,
+    tap: Arc<OnceLock<Tap>>,
     done: watch::Receiver<bool>,
     reader: AbortHandle,
+}
+
+/// Somebody who listens to a stderr while it is written.
+struct Tap(Listener);
+
+/// Hears a stderr in pieces.
+pub(super) type Listener = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tap")
+    }
 }
 
 impl Tail {
     pub(super) fn of(stderr: ChildStderr) -> Self {
         let kept = Arc::new(Mutex::new(VecDeque::with_capacity(KEPT)));
         let (done, is_done) = watch::channel(false);
-        let target = Arc::clone(&kept);
+        let tap = Arc::new(OnceLock::new());
+        let (target, listener) = (Arc::clone(&kept), Arc::clone(&tap));
         let reader = tokio::spawn(async move {
-            keep_the_last(stderr, &target).await;
+            keep_the_last(stderr, &target, &listener).await;
             let _ = done.send(true);
         });
-        Self { kept, done: is_done, reader: reader.abort_handle() }
+        Self { kept, tap, done: is_done, reader: reader.abort_handle() }
+    }
+
+    /// Lets `listener` hear everything, what is kept already first; only the first listener counts.
+    pub(super) fn tap(&self, listener: Listener) {
+        // Under the lock: nothing is heard twice or missed between the two.
+        let mut kept = lock(&self.kept);
+        listener(kept.make_contiguous());
+        let _ = self.tap.set(Tap(listener));
     }
 
     /// What is kept, without a character cut in half at its beginning.
@@ -51,7 +74,7 @@ impl Drop for Tail {
     }
 }
 
-async fn keep_the_last(mut stderr: ChildStderr, kept: &Mutex<VecDeque<u8>>) {
+async fn keep_the_last(mut stderr: ChildStderr, kept: &Mutex<VecDeque<u8>>, tap: &OnceLock<Tap>) {
     let mut chunk = vec![0; KEPT];
     while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
         let mut kept = lock(kept);
@@ -59,6 +82,9 @@ async fn keep_the_last(mut stderr: ChildStderr, kept: &Mutex<VecDeque<u8>>) {
         let surplus = kept.len().saturating_sub(room);
         kept.drain(..surplus);
         kept.extend(chunk.iter().take(count));
+        if let Some(Tap(listener)) = tap.get() {
+            listener(chunk.get(..count).unwrap_or_default());
+        }
     }
 }
 

@@ -1,0 +1,128 @@
+//! Our side of a connection to a server: what it is told about us, and what happens to what it
+//! says on its own.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ClientResult, ErrorCode, ErrorData, Implementation,
+    ProtocolVersion, ServerNotification, ServerRequest,
+};
+use rmcp::service::{NotificationContext, RequestContext, Service};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::secrets::Secrets;
+use crate::base::{one_line, shorten};
+
+/// Log lines of one server that are written out whole per connection; later ones are counted.
+const LOGGED_LINES: u32 = 10_000;
+const LOGGED_CHARACTERS: usize = 2_000;
+const LONGEST_LINE: usize = 8 * 1024;
+
+/// What a server announced: a number that grows whenever its lists change.
+pub(super) type Changes = watch::Sender<u64>;
+
+/// Answers a server. It may ask nothing of us: no sampling, no questions to a person, no roots.
+pub(super) struct ClientSide {
+    pub(super) server: Arc<str>,
+    pub(super) changes: Arc<Changes>,
+    pub(super) log: ServerLog,
+}
+
+impl Service<RoleClient> for ClientSide {
+    async fn handle_request(
+        &self,
+        request: ServerRequest,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ClientResult, ErrorData> {
+        let asked = match request {
+            ServerRequest::PingRequest(_) => return Ok(ClientResult::empty(())),
+            ServerRequest::CreateMessageRequest(_) => "sampling",
+            ServerRequest::ListRootsRequest(_) => "roots",
+            ServerRequest::ElicitRequest(_) => "elicitation",
+            _ => "this request",
+        };
+        tracing::warn!(server = %self.server, "refused {asked}, which the server asked for");
+        let message = format!("{asked} is not available through the gateway");
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
+    }
+
+    async fn handle_notification(
+        &self,
+        notification: ServerNotification,
+        _context: NotificationContext<RoleClient>,
+    ) -> Result<(), ErrorData> {
+        match notification {
+            ServerNotification::LoggingMessageNotification(message) => {
+                self.log.line(&logged(&message));
+            }
+            ServerNotification::ToolListChangedNotification(_)
+            | ServerNotification::ResourceListChangedNotification(_)
+            | ServerNotification::PromptListChangedNotification(_) => {
+                self.changes.send_modify(|count| *count += 1);
+            }
+            other => tracing::debug!(server = %self.server, ?other, "notification"),
+        }
+        Ok(())
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        let us = Implementation::new("adjutant", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), us)
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+}
+
+#[expect(deprecated, reason = "servers of today still log this way")]
+fn logged(message: &rmcp::model::LoggingMessageNotification) -> String {
+    match &message.params.data {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A server's words in our log, with its name before them, and never more than a fair share.
+#[derive(Clone)]
+pub(super) struct ServerLog {
+    server: Arc<str>,
+    secrets: Secrets,
+    lines: Arc<AtomicU32>,
+}
+
+impl ServerLog {
+    pub(super) fn new(server: Arc<str>, secrets: Secrets) -> Self {
+        Self { server, secrets, lines: Arc::new(AtomicU32::new(0)) }
+    }
+
+    pub(super) fn line(&self, text: &str) {
+        let count = self.lines.fetch_add(1, Ordering::Relaxed);
+        let server = &self.server;
+        if count < LOGGED_LINES {
+            let text = one_line(&shorten(&self.secrets.hide(text), LOGGED_CHARACTERS));
+            tracing::info!(target: "adjutant::downstream", "[{server}] {text}");
+        } else if count == LOGGED_LINES {
+            tracing::warn!(target: "adjutant::downstream", "[{server}] writes too much; the rest is not logged");
+        }
+    }
+}
+
+impl ServerLog {
+    /// Takes a server's stderr in pieces and logs it by lines.
+    pub(super) fn tap(self) -> impl Fn(&[u8]) + Send + Sync + 'static {
+        let line = Mutex::new(Vec::new());
+        move |piece: &[u8]| {
+            let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
+            for byte in piece {
+                if *byte == b'\n' {
+                    self.line(&String::from_utf8_lossy(&line));
+                    line.clear();
+                } else if line.len() < LONGEST_LINE {
+                    // What is beyond the longest line is neither kept nor logged.
+                    line.push(*byte);
+                }
+            }
+        }
+    }
+}

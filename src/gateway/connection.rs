@@ -1,0 +1,378 @@
+//! One live connection to one server: one handshake, any number of requests at once.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::model::{ClientRequest, CustomRequest, ProgressNotificationParam, ServerResult};
+use rmcp::service::{
+    ClientCacheConfig, ClientInitializeError, PeerRequestOptions, RequestHandle, RunningService,
+    ServiceError, serve_client_with_ct,
+};
+use rmcp::transport::Transport;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::client_side::{Changes, ClientSide, ServerLog};
+use super::error::GatewayError;
+use super::launch::{Launch, ServerProcess};
+use super::lines::Lines;
+use super::network;
+use super::resolved::Resolved;
+use super::secrets::Secrets;
+use super::tapped::{ProgressBook, ProgressSink, Tapped};
+use super::tool_list::ToolList;
+use crate::base::{one_line, shorten};
+
+/// From the end of its stdin to SIGTERM; and how long a last answer may be on its way.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// A connection; ended, with its process, when the last one lets go of it.
+pub(super) struct Connection {
+    server: Arc<str>,
+    service: RunningService<RoleClient, ClientSide>,
+    progress: ProgressBook,
+    life: Life,
+    /// Set when a request could not be sent: the next one gets a new connection.
+    stale: AtomicBool,
+    /// Whether any request was ever answered: a server that dies before is broken, not unlucky.
+    worked: AtomicBool,
+    secrets: Secrets,
+    /// What the server said it has.
+    tools: Mutex<Option<(u64, Arc<ToolList>)>>,
+}
+
+/// How a connection ends, and how that is known.
+#[derive(Clone)]
+pub(super) struct Life {
+    /// Cancelled when the stream has ended.
+    ended: CancellationToken,
+    /// Cancelled to make it end.
+    leave: CancellationToken,
+    /// Why it ended, once the process is gone.
+    reason: watch::Receiver<Option<String>>,
+}
+
+/// What one request needs beside its parameters.
+pub(super) struct RequestOptions {
+    /// From now to the answer.
+    pub(super) deadline: Duration,
+    /// Taken back by the caller.
+    pub(super) cancelled: CancellationToken,
+    /// Where progress goes.
+    pub(super) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
+}
+
+impl RequestOptions {
+    /// A request of our own that nobody takes back.
+    pub(super) fn within(deadline: Duration) -> Self {
+        Self { deadline, cancelled: CancellationToken::new(), progress: None }
+    }
+}
+
+/// What is to be opened.
+pub(super) struct Opening {
+    pub(super) server: Arc<str>,
+    pub(super) resolved: Resolved,
+    pub(super) secrets: Secrets,
+    pub(super) changes: Arc<Changes>,
+    /// From the start of the server to its answer to `initialize`.
+    pub(super) patience: Duration,
+}
+
+impl Connection {
+    /// Starts or reaches the server and shakes hands once. The error is the reason, one line.
+    pub(super) async fn open(
+        opening: Opening,
+        leave: CancellationToken,
+    ) -> Result<Arc<Self>, String> {
+        let (reason_sender, reason) = watch::channel(None);
+        let life = Life { ended: CancellationToken::new(), leave, reason };
+        let secrets = opening.secrets.clone();
+        let opened = match &opening.resolved {
+            Resolved::Process(launch) => {
+                open_process(&opening, launch, life.clone(), reason_sender).await
+            }
+            Resolved::Network(place) => {
+                let transport = network::connect(place)?;
+                shake_hands(&opening, transport, life).await
+            }
+        };
+        opened.map(Arc::new).map_err(|reason| secrets.hide(&reason))
+    }
+
+    /// Sends one request and waits for its answer, unchanged.
+    pub(super) async fn request(
+        &self,
+        method: &str,
+        params: Value,
+        options: RequestOptions,
+    ) -> Result<Value, GatewayError> {
+        let mut request = CustomRequest::new(method, Some(params));
+        if let Some(progress) = options.progress {
+            request.extensions.insert(ProgressSink(progress));
+        }
+        let deadline = Instant::now() + options.deadline;
+        let timed_out =
+            || GatewayError::Timeout { server: self.server.to_string(), after: options.deadline };
+        let sending = self.service.peer().send_cancellable_request(
+            ClientRequest::CustomRequest(request),
+            PeerRequestOptions::no_options(),
+        );
+        let mut handle = match timeout_at(deadline, sending).await {
+            Ok(Ok(handle)) => handle,
+            Ok(Err(error)) => return Err(self.failure(error).await),
+            Err(_) => return Err(timed_out()),
+        };
+        let _book = self.progress.closing(handle.progress_token.clone());
+        tokio::select! {
+            // An answer that is there counts, whatever else happened meanwhile.
+            biased;
+            answer = &mut handle.rx => match answer {
+                Ok(Ok(result)) => self.answered(result),
+                Ok(Err(error)) => Err(self.failure(error).await),
+                Err(_) => Err(self.gone().await),
+            },
+            () = self.life.ended.cancelled() => Err(self.gone().await),
+            () = options.cancelled.cancelled() => {
+                take_back(handle, "cancelled by the caller");
+                Err(GatewayError::Cancelled)
+            }
+            () = sleep_until(deadline) => {
+                take_back(handle, "the deadline passed");
+                Err(timed_out())
+            }
+        }
+    }
+
+    fn answered(&self, result: ServerResult) -> Result<Value, GatewayError> {
+        self.worked.store(true, Ordering::Relaxed);
+        match result {
+            ServerResult::CustomResult(raw) => Ok(raw.0),
+            typed => serde_json::to_value(typed).map_err(|error| {
+                GatewayError::unavailable(&self.server, format!("its answer is no JSON: {error}"))
+            }),
+        }
+    }
+
+    async fn failure(&self, error: ServiceError) -> GatewayError {
+        match error {
+            ServiceError::McpError(error) => {
+                self.worked.store(true, Ordering::Relaxed);
+                GatewayError::Downstream {
+                    code: error.code.0,
+                    message: error.message.into_owned(),
+                    data: error.data,
+                }
+            }
+            ServiceError::Cancelled { .. } => GatewayError::Cancelled,
+            ServiceError::TransportSend(error) if !self.life.ended.is_cancelled() => {
+                self.stale.store(true, Ordering::Relaxed);
+                let reason = self.secrets.hide(&without_urls(&chain(&error)));
+                GatewayError::unavailable(&self.server, reason)
+            }
+            _ => self.gone().await,
+        }
+    }
+
+    /// The connection is over; says why as soon as that is known.
+    async fn gone(&self) -> GatewayError {
+        GatewayError::unavailable(&self.server, self.end_reason().await)
+    }
+
+    /// Why the connection ended.
+    pub(super) async fn end_reason(&self) -> String {
+        let mut reason = self.life.reason.clone();
+        let _ = timeout(4 * FAREWELL, reason.wait_for(Option::is_some)).await;
+        let known = reason.borrow().clone();
+        self.secrets.hide(&known.unwrap_or_else(|| "the connection was closed".to_owned()))
+    }
+
+    /// The tools as last read, if nothing has changed since `change`.
+    pub(super) fn known_tools(&self, change: u64) -> Option<Arc<ToolList>> {
+        let known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().filter(|(seen, _)| *seen == change).map(|(_, tools)| Arc::clone(tools))
+    }
+
+    pub(super) fn remember_tools(&self, change: u64, tools: Arc<ToolList>) {
+        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some((change, tools));
+    }
+
+    /// Whether requests can still be sent on it.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.life.ended.is_cancelled() && !self.stale.load(Ordering::Relaxed)
+    }
+
+    /// Whether it ever answered anything.
+    pub(super) fn has_worked(&self) -> bool {
+        self.worked.load(Ordering::Relaxed)
+    }
+
+    /// Done when the stream has ended.
+    pub(super) async fn ended(&self) {
+        self.life.ended.cancelled().await;
+    }
+
+    /// Ends it, process included, and waits for that.
+    pub(super) async fn close(&self) {
+        self.life.leave.cancel();
+        self.end_reason().await;
+    }
+
+    /// What the server can do, as it said in the handshake.
+    pub(super) fn offers(&self, capability: &str) -> bool {
+        let info = self.service.peer().peer_info();
+        let known = info.and_then(|info| serde_json::to_value(&info.capabilities).ok());
+        known.is_some_and(|known| known.get(capability).is_some_and(|value| !value.is_null()))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.life.leave.cancel();
+    }
+}
+
+async fn open_process(
+    opening: &Opening,
+    launch: &Launch,
+    life: Life,
+    reason_sender: watch::Sender<Option<String>>,
+) -> Result<Connection, String> {
+    let log = ServerLog::new(Arc::clone(&opening.server), opening.secrets.clone());
+    let (process, stdout, stdin) = ServerProcess::start(&opening.server, launch, log).await?;
+    let lines = Lines::new(Arc::clone(&opening.server), stdout, stdin);
+    tokio::spawn(keep(process, life.clone(), reason_sender));
+    match shake_hands(opening, lines, life.clone()).await {
+        Ok(connection) => Ok(connection),
+        Err(said) => {
+            life.leave.cancel();
+            // How the process ended says more than that its stream did.
+            let mut reason = life.reason;
+            let _ = timeout(4 * FAREWELL, reason.wait_for(Option::is_some)).await;
+            let ended = reason.borrow().clone();
+            Err(ended.map_or(said.clone(), |ended| format!("{said}; {ended}")))
+        }
+    }
+}
+
+async fn shake_hands<T: Transport<RoleClient> + 'static>(
+    opening: &Opening,
+    transport: T,
+    life: Life,
+) -> Result<Connection, String> {
+    let progress = ProgressBook::default();
+    let tapped = Tapped::new(transport, progress.clone(), life.ended.clone());
+    let side = ClientSide {
+        server: Arc::clone(&opening.server),
+        changes: Arc::clone(&opening.changes),
+        log: ServerLog::new(Arc::clone(&opening.server), opening.secrets.clone()),
+    };
+    let opened = timeout(opening.patience, serve_client_with_ct(side, tapped, life.leave.clone()));
+    let service = match opened.await {
+        Ok(Ok(service)) => service,
+        Ok(Err(error)) => return Err(handshake_problem(&error)),
+        Err(_) => {
+            let waited = opening.patience.as_millis();
+            return Err(format!("it did not answer `initialize` within {waited} ms"));
+        }
+    };
+    // The gateway has lists of its own that know about changes; rmcp's cache would serve stale ones.
+    service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
+    Ok(Connection {
+        server: Arc::clone(&opening.server),
+        service,
+        progress,
+        life,
+        stale: AtomicBool::new(false),
+        worked: AtomicBool::new(false),
+        secrets: opening.secrets.clone(),
+        tools: Mutex::new(None),
+    })
+}
+
+fn handshake_problem(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::ConnectionClosed(_) => "it ended before `initialize`".to_owned(),
+        ClientInitializeError::JsonRpcError(error) => {
+            format!("it refused `initialize`: {}", one_line(&shorten(&error.message, 200)))
+        }
+        ClientInitializeError::ExpectedInitResult(_) => {
+            "its answer to `initialize` makes no sense".to_owned()
+        }
+        other => one_line(&shorten(&without_urls(&chain(other)), 400)),
+    }
+}
+
+/// Tells the server that nobody waits any more. In a task of its own: it may not be reading.
+fn take_back(handle: RequestHandle<RoleClient>, reason: &'static str) {
+    tokio::spawn(async move { handle.cancel(Some(reason.to_owned())).await });
+}
+
+/// Owns the process: knows how it ended, and ends it when it must.
+async fn keep(mut process: ServerProcess, life: Life, reason: watch::Sender<Option<String>>) {
+    let by_itself = tokio::select! {
+        how = process.wait() => Some(how),
+        () = life.ended.cancelled() => None,
+        () = life.leave.cancelled() => None,
+    };
+    let told = life.leave.is_cancelled();
+    let how = match by_itself {
+        Some(how) => {
+            // What it still wrote is read to the end.
+            let _ = timeout(FAREWELL, life.ended.cancelled()).await;
+            how
+        }
+        None => {
+            // Most servers leave when their stdin ends, which needs no signal.
+            match timeout(FAREWELL, process.wait()).await {
+                Ok(how) => how,
+                Err(_) => process.end().await,
+            }
+        }
+    };
+    let _ = reason.send(Some(if told { "it was ended by the gateway".to_owned() } else { how }));
+    life.ended.cancel();
+    life.leave.cancel();
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let said = source.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = source.source();
+    }
+    text
+}
+
+/// `text` without the addresses that HTTP errors carry: they may hold a secret.
+fn without_urls(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, from)) = rest.split_once(" for url (") {
+        out.push_str(before);
+        rest = from.split_once(')').map_or("", |(_, behind)| behind);
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_out_of_errors() {
+        let text = "error sending request for url (http://h/?key=s3cret): refused";
+        assert_eq!(without_urls(text), "error sending request: refused");
+    }
+}

@@ -1,0 +1,172 @@
+//! What can go wrong between an agent and a server, each with its code and a way out.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::policy::ChainError;
+
+/// Why a request to the gateway was refused or failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// A rule, or the absence of one, says no. The sentence is the one `explain` and the audit say.
+    #[error("{sentence}")]
+    DeniedByPolicy {
+        /// Who, what and by which rule.
+        sentence: String,
+    },
+    /// No agent could be found for the call.
+    #[error(transparent)]
+    Agent(#[from] ChainError),
+    /// The `agent_id` contradicts what is known for certain.
+    #[error("this call comes from `{known}`, not from `{claimed}`")]
+    IdentityMismatch {
+        /// Who it is.
+        known: String,
+        /// Who it says it is.
+        claimed: String,
+    },
+    /// The server cannot be reached now.
+    #[error("server `{server}` is unavailable: {reason}")]
+    ServerUnavailable {
+        /// Its name.
+        server: String,
+        /// Why, with the end of its stderr where there is one.
+        reason: String,
+        /// How long until it is tried again.
+        retry_in: Option<Duration>,
+    },
+    /// The server has no such tool, or none that this agent may see.
+    #[error("server `{server}` has no tool `{tool}`{}", near_text(near))]
+    ToolNotFound {
+        /// The server.
+        server: String,
+        /// What was asked for.
+        tool: String,
+        /// What the agent may have meant; only names it may see.
+        near: Vec<String>,
+    },
+    /// The tool's definition changed and nobody has accepted it yet.
+    #[error("tool `{tool}` of server `{server}` is withheld: its definition changed")]
+    ToolWithheld {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+    },
+    /// The deadline passed; the server was told to stop.
+    #[error("server `{server}` did not answer within {} ms", after.as_millis())]
+    Timeout {
+        /// The server.
+        server: String,
+        /// The deadline.
+        after: Duration,
+    },
+    /// The caller took the call back.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// An argument is missing or of the wrong kind.
+    #[error("{sentence}")]
+    InvalidArgument {
+        /// Which and why.
+        sentence: String,
+    },
+    /// The audit log cannot be written, so nothing is done.
+    #[error("the audit log cannot be written: {reason}")]
+    AuditUnavailable {
+        /// Why.
+        reason: String,
+    },
+    /// The server answered with a protocol error; it is passed on as it is.
+    #[error("{message}")]
+    Downstream {
+        /// The JSON-RPC code.
+        code: i32,
+        /// The server's message.
+        message: String,
+        /// What came with it.
+        data: Option<Value>,
+    },
+    /// `.mcp.json` does not parse.
+    #[error("the list of servers cannot be read: {reason}")]
+    InvalidServers {
+        /// Why.
+        reason: String,
+    },
+    /// The pins of tool definitions cannot be read or written.
+    #[error("`{}` cannot be used: {reason}", path.display())]
+    Pins {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl GatewayError {
+    /// The code that programs look for.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::DeniedByPolicy { .. } | Self::ToolWithheld { .. } | Self::Pins { .. } => {
+                "DENIED_BY_POLICY"
+            }
+            Self::Agent(error) => error.code(),
+            Self::IdentityMismatch { .. } => "IDENTITY_MISMATCH",
+            Self::ServerUnavailable { .. } | Self::InvalidServers { .. } => "SERVER_UNAVAILABLE",
+            Self::ToolNotFound { .. } => "TOOL_NOT_FOUND",
+            Self::Timeout { .. } => "TIMEOUT",
+            Self::Cancelled => "CANCELLED",
+            Self::InvalidArgument { .. } => "INVALID_ARGUMENT",
+            Self::AuditUnavailable { .. } => "AUDIT_UNAVAILABLE",
+            Self::Downstream { .. } => "DOWNSTREAM_ERROR",
+        }
+    }
+
+    /// `CODE: sentence. What to do.`, as the caller reads it.
+    pub fn text(&self) -> String {
+        let sentence = self.to_string();
+        let stop = if sentence.ends_with(['.', '?', '!']) { "" } else { "." };
+        let text = format!("{}: {sentence}{stop} {}", self.code(), self.way_out());
+        text.trim_end().to_owned()
+    }
+
+    fn way_out(&self) -> String {
+        match self {
+            Self::DeniedByPolicy { .. } => {
+                "Call list_servers and get_server_tools to see what is allowed.".to_owned()
+            }
+            // These sentences end with their own way out.
+            Self::Agent(_) => String::new(),
+            Self::IdentityMismatch { .. } => "Leave agent_id out.".to_owned(),
+            Self::ServerUnavailable { retry_in: Some(wait), .. } => {
+                format!("It is tried again in {} s.", wait.as_secs_f64().ceil().max(1.0))
+            }
+            Self::ServerUnavailable { .. } | Self::InvalidServers { .. } => {
+                "Call again later; `adjutant doctor` says more.".to_owned()
+            }
+            Self::ToolNotFound { .. } => "Call get_server_tools to see its tools.".to_owned(),
+            Self::ToolWithheld { server, .. } => {
+                format!("A person must look at it and run `adjutant trust {server}`.")
+            }
+            Self::Timeout { .. } => "Pass a larger timeout_ms, or ask for less.".to_owned(),
+            Self::Cancelled => "Nothing is left to do.".to_owned(),
+            Self::InvalidArgument { .. } => "Correct the arguments.".to_owned(),
+            Self::AuditUnavailable { .. } | Self::Pins { .. } => {
+                "A person must make the file writable.".to_owned()
+            }
+            Self::Downstream { .. } => "The server said so itself.".to_owned(),
+        }
+    }
+
+    pub(super) fn unavailable(server: &str, reason: impl Into<String>) -> Self {
+        Self::ServerUnavailable { server: server.to_owned(), reason: reason.into(), retry_in: None }
+    }
+}
+
+fn near_text(near: &[String]) -> String {
+    if near.is_empty() {
+        return String::new();
+    }
+    format!("; is `{}` meant?", near.join("` or `"))
+}

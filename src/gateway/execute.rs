@@ -1,0 +1,121 @@
+//! One call of one tool: who, may it, is it there, is it still what it was, and only then the call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::ProgressNotificationParam;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::downstream::{Downstream, ToolCall};
+use super::error::GatewayError;
+use super::files::InForce;
+use super::gateway::{Gateway, Who};
+use super::ledger::Draft;
+use super::tool_list::ToolList;
+use super::views::may_use;
+use crate::base::nearest;
+use crate::identity::Caller;
+
+/// What `execute_tool` was asked for.
+pub struct Execute {
+    /// The server.
+    pub server: String,
+    /// The tool.
+    pub tool: String,
+    /// The tool's arguments; a JSON object.
+    pub arguments: Value,
+    /// From now to the answer; `None` is the server's own deadline.
+    pub timeout: Option<Duration>,
+    /// Taken back by the caller.
+    pub cancelled: CancellationToken,
+    /// Where progress goes.
+    pub progress: Option<mpsc::Sender<ProgressNotificationParam>>,
+}
+
+impl Gateway {
+    /// Calls a tool for an agent and returns what the server returned, unchanged.
+    pub async fn execute(&self, who: &Who, request: Execute) -> Result<Value, GatewayError> {
+        let mut draft = Draft::new("execute_tool", who);
+        draft.server = Some(request.server.clone());
+        draft.tool = Some(request.tool.clone());
+        draft.bytes_in = request.arguments.to_string().len();
+        let result = self.execute_judged(&mut draft, who, request).await;
+        self.ledger.record(draft, result, |value| value.to_string().len())
+    }
+
+    async fn execute_judged(
+        &self,
+        draft: &mut Draft,
+        who: &Who,
+        request: Execute,
+    ) -> Result<Value, GatewayError> {
+        let in_force = self.in_force();
+        let caller = self.resolve(&in_force, who)?;
+        draft.caller = Some(caller.clone());
+        draft.judge(&in_force, &caller, &request.server, Some(&request.tool))?;
+        self.ledger.ensure_writable()?;
+        let server = self.server_for(&in_force, &caller, &request.server)?;
+        let allowed = request.timeout.unwrap_or(server.spec.timeout);
+        let end = Instant::now() + allowed;
+        let looking = self.find_tool(&in_force, &caller, &server, &request.tool);
+        tokio::select! {
+            found = timeout_at(end, looking) => found.unwrap_or_else(|_| {
+                Err(GatewayError::Timeout { server: request.server.clone(), after: allowed })
+            })?,
+            () = request.cancelled.cancelled() => return Err(GatewayError::Cancelled),
+        }
+        let call = ToolCall {
+            tool: request.tool,
+            arguments: request.arguments,
+            deadline: Some(end.saturating_duration_since(Instant::now())),
+            cancelled: request.cancelled,
+            progress: request.progress,
+        };
+        server.call_tool(call).await.map_err(|error| match error {
+            // One deadline was set for finding and calling together.
+            GatewayError::Timeout { server, .. } => {
+                GatewayError::Timeout { server, after: allowed }
+            }
+            other => other,
+        })
+    }
+
+    /// The tool is on the server's list, and nobody withholds it.
+    async fn find_tool(
+        &self,
+        in_force: &InForce,
+        caller: &Caller,
+        server: &Arc<Downstream>,
+        tool: &str,
+    ) -> Result<(), GatewayError> {
+        let mut list = server.tools().await?;
+        if list.get(tool).is_none() {
+            // Some servers change their tools and do not say so.
+            list = server.fresh_tools().await?;
+        }
+        if list.get(tool).is_none() {
+            return Err(not_found(in_force, caller, &server.key.server, tool, &list));
+        }
+        if self.withheld(server, &list)?.iter().any(|name| name == tool) {
+            let server = server.key.server.clone();
+            return Err(GatewayError::ToolWithheld { server, tool: tool.to_owned() });
+        }
+        Ok(())
+    }
+}
+
+fn not_found(
+    in_force: &InForce,
+    caller: &Caller,
+    server: &str,
+    tool: &str,
+    list: &ToolList,
+) -> GatewayError {
+    let names = list.tools.iter().map(|tool| tool.name.as_str());
+    let visible = names.filter(|name| may_use(in_force, caller, server, name));
+    let near = nearest(tool, visible).into_iter().map(str::to_owned).collect();
+    GatewayError::ToolNotFound { server: server.to_owned(), tool: tool.to_owned(), near }
+}

@@ -1,0 +1,142 @@
+//! The gateway's two files as they hold now: each is read on its own, and one that does not parse
+//! leaves the last good one of the same file in force.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::server_config::ServerSet;
+use crate::base::{ReadRefused, Timestamp, now, read_bounded};
+use crate::config::GatewayFiles;
+use crate::policy::{GatewayRules, unknown_servers};
+
+const MAX_BYTES: u64 = 8 * 1024 * 1024;
+
+/// What is in force: a request takes one of these at its start and never looks again.
+#[derive(Clone)]
+pub struct InForce {
+    /// The servers.
+    pub servers: Arc<ServerSet>,
+    /// The same servers, shared: what the pool is asked for.
+    pub rules: Arc<GatewayRules>,
+    /// How the reading went.
+    pub report: ReloadReport,
+}
+
+/// How the reading of both files went, in the shape that `get_gateway_status` shows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReloadReport {
+    /// `.mcp.json`.
+    pub mcp_config: FileReport,
+    /// `.mcp-gateway-rules.json`.
+    pub gateway_rules: FileReport,
+}
+
+/// How the reading of one file went.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FileReport {
+    /// When it was last read.
+    pub last_attempt: Option<Timestamp>,
+    /// When it was last in order.
+    pub last_success: Option<Timestamp>,
+    /// What was wrong the last time, if anything was.
+    pub last_error: Option<String>,
+    /// How often it was read.
+    pub attempt_count: u64,
+    /// How often it was in order.
+    pub success_count: u64,
+    /// What is odd about it.
+    pub last_warnings: Vec<String>,
+}
+
+impl FileReport {
+    fn note<T>(&mut self, outcome: Result<(T, Vec<String>), String>) -> Option<T> {
+        let at = now();
+        self.last_attempt = Some(at);
+        self.attempt_count += 1;
+        match outcome {
+            Ok((value, warnings)) => {
+                self.last_success = Some(at);
+                self.success_count += 1;
+                self.last_error = None;
+                self.last_warnings = warnings;
+                Some(value)
+            }
+            Err(error) => {
+                self.last_error = Some(error);
+                None
+            }
+        }
+    }
+}
+
+impl InForce {
+    /// Reads both files for the first time.
+    pub(super) fn read(files: &GatewayFiles) -> Self {
+        let nothing = Self {
+            servers: Arc::default(),
+            rules: Arc::new(GatewayRules::deny_all(&files.rules.path)),
+            report: ReloadReport::default(),
+        };
+        nothing.again(files)
+    }
+
+    /// Reads both files again; what does not parse stays as it was.
+    pub(super) fn again(&self, files: &GatewayFiles) -> Self {
+        let mut next = self.clone();
+        let servers = read_servers(&files.mcp_config.path);
+        if let Some(servers) = next.report.mcp_config.note(servers) {
+            next.servers = Arc::new(servers);
+        }
+        let rules = read_rules(&files.rules.path, &next.servers);
+        if let Some(rules) = next.report.gateway_rules.note(rules) {
+            next.rules = Arc::new(rules);
+        }
+        say(&next.report.mcp_config, &files.mcp_config.path);
+        say(&next.report.gateway_rules, &files.rules.path);
+        next
+    }
+}
+
+fn say(report: &FileReport, path: &Path) {
+    let path = path.display();
+    if let Some(error) = &report.last_error {
+        tracing::error!("{path}: {error}; the last good version stays in force");
+    }
+    for warning in &report.last_warnings {
+        tracing::warn!("{path}: {warning}");
+    }
+}
+
+fn read_servers(path: &Path) -> Result<(ServerSet, Vec<String>), String> {
+    let Some(text) = read(path)? else {
+        return Ok((ServerSet::default(), vec!["there is no such file: no servers".to_owned()]));
+    };
+    let set = ServerSet::parse(&text).map_err(|error| error.to_string())?;
+    let warnings = set.warnings.clone();
+    Ok((set, warnings))
+}
+
+fn read_rules(path: &Path, servers: &ServerSet) -> Result<(GatewayRules, Vec<String>), String> {
+    let Some(text) = read(path)? else {
+        let said = "there is no such file: nobody is allowed anything".to_owned();
+        return Ok((GatewayRules::deny_all(path), vec![said]));
+    };
+    let (rules, mut warnings) = GatewayRules::parse(&text, path).map_err(|problems| {
+        problems.iter().map(|p| p.located().to_string()).collect::<Vec<_>>().join("; ")
+    })?;
+    warnings.extend(unknown_servers(&rules, servers.names()));
+    let said = warnings.iter().map(|warning| warning.located().to_string()).collect();
+    Ok((rules, said))
+}
+
+/// The text of a file; `None` if there is none.
+fn read(path: &Path) -> Result<Option<String>, String> {
+    match read_bounded(path, MAX_BYTES) {
+        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| "it is no UTF-8".to_owned()),
+        Err(ReadRefused::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,181 @@
+//! The gateway itself: the files in force, the servers behind them, and who may reach what.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::downstream::Downstream;
+use super::error::GatewayError;
+use super::files::InForce;
+use super::ledger::Ledger;
+use super::pins::Pins;
+use super::pool::Pool;
+use super::reload;
+use super::server_config::{ServerSpec, Start};
+use crate::base::nearest;
+use crate::config::{GatewayFiles, GatewayOptions, Settings};
+use crate::identity::{Caller, KnownBy};
+use crate::policy::{evaluate, resolve_agent};
+
+/// The gateway of one process, held by `adjutant gateway` and `adjutant serve` alike.
+pub struct Gateway {
+    pub(super) files: GatewayFiles,
+    pub(super) options: GatewayOptions,
+    pub(super) in_force: ArcSwap<InForce>,
+    pub(super) pins: Pins,
+    pub(super) ledger: Ledger,
+    pub(super) started: Instant,
+    pool: Pool,
+    visible: watch::Sender<u64>,
+    closing: CancellationToken,
+}
+
+/// Who a request comes from, as far as that is known when it arrives.
+#[derive(Clone, Debug, Default)]
+pub struct Who {
+    /// What is known for certain or attested about this very call, if anything is.
+    pub caller: Option<Caller>,
+    /// What the call says itself.
+    pub agent_id: Option<String>,
+    /// The call's id, for the audit log.
+    pub call_id: Option<String>,
+}
+
+impl Gateway {
+    /// Reads the files, starts what is to be started ahead, and follows the files from then on.
+    ///
+    /// Must be called within a tokio runtime. Never fails: what is wrong is said in the log and in
+    /// the status, and denies rather than allows.
+    pub fn start(settings: &Settings, options: GatewayOptions) -> Arc<Self> {
+        let files = GatewayFiles::locate(settings);
+        let in_force = InForce::read(&files);
+        let gateway = Arc::new(Self {
+            in_force: ArcSwap::from_pointee(in_force),
+            options,
+            pool: Pool::new(settings.root.clone()),
+            pins: Pins::new(&settings.data_dir()),
+            ledger: Ledger::new(&files.audit_log),
+            visible: watch::Sender::new(0),
+            started: Instant::now(),
+            closing: CancellationToken::new(),
+            files,
+        });
+        gateway.start_eager();
+        reload::follow(&gateway);
+        gateway
+    }
+
+    /// Whether there is anything behind this gateway: `adjutant serve` offers its tools only then.
+    pub fn has_config(&self) -> bool {
+        self.files.mcp_config.path.exists()
+    }
+
+    /// Whether `get_gateway_status` is offered.
+    pub fn debug(&self) -> bool {
+        self.options.debug
+    }
+
+    /// The pool, for servers that are private to an agent.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The files as they hold now.
+    pub fn in_force(&self) -> Arc<InForce> {
+        self.in_force.load_full()
+    }
+
+    /// Grows when what agents can see may have changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.visible.subscribe()
+    }
+
+    /// Reads both files again, as after an edit or SIGHUP.
+    pub fn reload(self: &Arc<Self>) {
+        let next = self.in_force.load().again(&self.files);
+        self.in_force.store(Arc::new(next));
+        let wanted = self.in_force.load_full();
+        self.pool.retain(|key| reload::still_wanted(&wanted, key));
+        self.start_eager();
+        self.visible.send_modify(|count| *count += 1);
+    }
+
+    /// Ends every server and waits for that.
+    pub async fn shutdown(&self) {
+        self.closing.cancel();
+        self.pool.close().await;
+    }
+
+    /// Cancelled when the gateway ends.
+    pub fn closing(&self) -> CancellationToken {
+        self.closing.clone()
+    }
+
+    /// Who is calling: what is known for sure first, then what the call says, then the fallbacks.
+    pub fn resolve(&self, in_force: &InForce, who: &Who) -> Result<Caller, GatewayError> {
+        let claimed = who.agent_id.as_deref().filter(|id| !id.is_empty());
+        match &who.caller {
+            Some(caller) if is_sure(caller) => match claimed {
+                Some(claimed) if claimed != caller.name => Err(GatewayError::IdentityMismatch {
+                    known: caller.name.clone(),
+                    claimed: claimed.to_owned(),
+                }),
+                _ => Ok(caller.clone()),
+            },
+            _ => {
+                Ok(resolve_agent(&in_force.rules, claimed, self.options.default_agent.as_deref())?)
+            }
+        }
+    }
+
+    /// The server of this name as `caller` uses it. The caller's right to it was judged before.
+    pub(super) fn server_for(
+        &self,
+        in_force: &InForce,
+        caller: &Caller,
+        name: &str,
+    ) -> Result<Arc<Downstream>, GatewayError> {
+        let Some(entry) = in_force.servers.get(name) else {
+            let visible = in_force
+                .servers
+                .names()
+                .filter(|other| evaluate(&in_force.rules, &caller.name, other, None).is_allowed());
+            let near = nearest(name, visible);
+            let hint = near.first().map(|near| format!("; is `{near}` meant?")).unwrap_or_default();
+            return Err(GatewayError::unavailable(name, format!("there is no such server{hint}")));
+        };
+        match &entry.spec {
+            Ok(spec) => Ok(self.pool.acquire(Pool::scope_for(spec, &caller.name), spec)),
+            Err(reason) => Err(GatewayError::unavailable(name, reason.as_str())),
+        }
+    }
+
+    fn start_eager(&self) {
+        let in_force = self.in_force.load();
+        let specs = in_force.servers.entries().iter().filter_map(|entry| entry.spec.as_ref().ok());
+        for spec in specs.filter(|spec| self.is_eager(spec)) {
+            let server = self.pool.acquire(super::downstream::Scope::Shared, spec);
+            tokio::spawn(async move {
+                // A failure is in the log and the status already.
+                let _ = server.tools().await;
+            });
+        }
+    }
+
+    fn is_eager(&self, spec: &ServerSpec) -> bool {
+        let shared = spec.isolation == super::server_config::Isolation::Shared;
+        let eager = spec.start.map_or(self.options.eager, |start| start == Start::Eager);
+        shared && eager
+    }
+}
+
+/// Whether a caller's name is more than something the caller said.
+fn is_sure(caller: &Caller) -> bool {
+    match caller.known_by {
+        KnownBy::Pipe | KnownBy::Attested | KnownBy::Token => true,
+        KnownBy::Asserted | KnownBy::Fallback => false,
+    }
+}

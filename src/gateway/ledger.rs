@@ -1,0 +1,173 @@
+//! What is written down about a request: who, what, by which rule, how long, how it ended.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::error::GatewayError;
+use super::files::InForce;
+use super::gateway::Who;
+use crate::identity::Caller;
+use crate::policy::{Decision, Evaluation, evaluate};
+use crate::record::{AuditLine, AuditLog, AuditOptions, Ending, Measured, Metrics, MetricsReport};
+
+/// A request on its way, as far as it is known.
+pub(super) struct Draft {
+    pub(super) operation: &'static str,
+    pub(super) claimed: Option<String>,
+    pub(super) caller: Option<Caller>,
+    pub(super) server: Option<String>,
+    pub(super) tool: Option<String>,
+    pub(super) evaluation: Option<Evaluation>,
+    pub(super) bytes_in: usize,
+    pub(super) arguments: Option<Value>,
+    call_id: Option<String>,
+    started: Instant,
+}
+
+impl Draft {
+    pub(super) fn new(operation: &'static str, who: &Who) -> Self {
+        Self {
+            operation,
+            claimed: who.agent_id.clone(),
+            caller: who.caller.clone(),
+            server: None,
+            tool: None,
+            evaluation: None,
+            bytes_in: 0,
+            arguments: None,
+            call_id: who.call_id.clone(),
+            started: Instant::now(),
+        }
+    }
+
+    /// May this agent use this server, or this tool of it? The verdict is noted.
+    pub(super) fn judge(
+        &mut self,
+        in_force: &InForce,
+        caller: &Caller,
+        server: &str,
+        tool: Option<&str>,
+    ) -> Result<(), GatewayError> {
+        let evaluation = evaluate(&in_force.rules, &caller.name, server, tool);
+        let allowed = evaluation.is_allowed();
+        let sentence = evaluation.sentence().to_owned();
+        self.evaluation = Some(evaluation);
+        if allowed { Ok(()) } else { Err(GatewayError::DeniedByPolicy { sentence }) }
+    }
+}
+
+/// The audit log and the counts of one gateway.
+pub(super) struct Ledger {
+    log: AuditLog,
+    metrics: Metrics,
+    /// Whether the last line could be written; nothing is executed before one could.
+    sound: AtomicBool,
+}
+
+impl Ledger {
+    pub(super) fn new(path: &Path) -> Self {
+        Self {
+            log: AuditLog::open(path, AuditOptions::default()),
+            metrics: Metrics::default(),
+            sound: AtomicBool::new(false),
+        }
+    }
+
+    /// Refuses while the log cannot be written: what cannot be recorded is not done.
+    pub(super) fn ensure_writable(&self) -> Result<(), GatewayError> {
+        if self.sound.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.write(&AuditLine::new("gateway_start"))
+    }
+
+    /// A line about something that no request asked for.
+    pub(super) fn note(&self, operation: &str, server: &str, tool: Option<&str>, reason: &str) {
+        let mut line = AuditLine::new(operation).on(server, tool);
+        line.reason = Some(reason.to_owned());
+        // A log that cannot be written stops the next request.
+        let _ = self.write(&line);
+    }
+
+    pub(super) fn metrics(&self) -> MetricsReport {
+        self.metrics.report()
+    }
+
+    pub(super) fn problem(&self) -> Option<String> {
+        self.log.problem()
+    }
+
+    fn write(&self, line: &AuditLine) -> Result<(), GatewayError> {
+        let written = self.log.record(line);
+        self.sound.store(written.is_ok(), Ordering::Relaxed);
+        written.map_err(|error| GatewayError::AuditUnavailable { reason: error.reason })
+    }
+
+    /// Writes the line and only then lets the answer go.
+    pub(super) fn record<T>(
+        &self,
+        draft: Draft,
+        result: Result<T, GatewayError>,
+        size: impl FnOnce(&T) -> usize,
+    ) -> Result<T, GatewayError> {
+        let latency = draft.started.elapsed();
+        self.count(&draft, &result, latency);
+        let mut line = AuditLine::new(draft.operation);
+        if let Some(caller) = &draft.caller {
+            line = line.by(caller);
+        }
+        line.server = draft.server;
+        line.tool = draft.tool;
+        if let Some(evaluation) = &draft.evaluation {
+            line = line.judged(evaluation);
+        }
+        line.latency_us = u64::try_from(latency.as_micros()).ok();
+        line.request_bytes = Some(draft.bytes_in as u64);
+        line.call_id = draft.call_id;
+        line.arguments = draft.arguments;
+        match &result {
+            Ok(answer) => line.response_bytes = Some(size(answer) as u64),
+            Err(error) => {
+                line.error = Some(error.code().to_owned());
+                line.agent = line.agent.or(draft.claimed);
+                line.reason = Some(error.to_string());
+                if draft.evaluation.is_none() && is_refusal(error) {
+                    line.decision = Some(Decision::Deny);
+                }
+            }
+        }
+        self.write(&line)?;
+        result
+    }
+
+    fn count<T>(&self, draft: &Draft, result: &Result<T, GatewayError>, latency: Duration) {
+        // Names that callers make up would only fill the table.
+        let Some(caller) = &draft.caller else { return };
+        let ending = match result {
+            Ok(_) => Ending::Answered,
+            Err(error) if is_refusal(error) => Ending::Denied,
+            Err(_) => Ending::Failed,
+        };
+        self.metrics.count(&Measured {
+            agent: &caller.name,
+            server: draft.server.as_deref(),
+            tool: draft.tool.as_deref(),
+            ending,
+            latency,
+        });
+    }
+}
+
+/// Whether a person's rule, rather than a fault, stood in the way.
+fn is_refusal(error: &GatewayError) -> bool {
+    matches!(
+        error,
+        GatewayError::DeniedByPolicy { .. }
+            | GatewayError::ToolWithheld { .. }
+            | GatewayError::IdentityMismatch { .. }
+            | GatewayError::Agent(_)
+    )
+}

@@ -1,0 +1,111 @@
+//! A transport that is listened in on: progress goes straight to the call it belongs to, in
+//! order, and the end of the stream is known at once.
+//!
+//! rmcp hands every notification to a task of its own, which loses the order, and tells waiting
+//! calls about the end only after a pause of up to five seconds.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, ProgressNotificationParam,
+    ProgressToken, ServerNotification,
+};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Where the progress of one call goes; put into the request's extensions.
+#[derive(Clone, Debug)]
+pub(super) struct ProgressSink(pub(super) mpsc::Sender<ProgressNotificationParam>);
+
+/// Which call a downstream progress token belongs to.
+#[derive(Clone, Default)]
+pub(super) struct ProgressBook(Arc<Mutex<HashMap<ProgressToken, ProgressSink>>>);
+
+impl ProgressBook {
+    fn with<T>(&self, act: impl FnOnce(&mut HashMap<ProgressToken, ProgressSink>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Forgets the call when the returned value goes: later progress is nobody's.
+    pub(super) fn closing(&self, token: ProgressToken) -> Closing {
+        Closing { book: self.clone(), token }
+    }
+
+    fn open(&self, request: &mut ClientRequest) {
+        let Some(sink) = request.extensions_mut().remove::<ProgressSink>() else { return };
+        if let Some(token) = request.get_meta().get_progress_token() {
+            self.with(|book| book.insert(token, sink));
+        }
+    }
+
+    /// Whether this was progress; it is dropped where the caller is slower than the server.
+    fn take(&self, notification: &ServerNotification) -> bool {
+        let ServerNotification::ProgressNotification(progress) = notification else { return false };
+        let sink = self.with(|book| book.get(&progress.params.progress_token).cloned());
+        if let Some(sink) = sink {
+            let _ = sink.0.try_send(progress.params.clone());
+        }
+        true
+    }
+}
+
+/// One call's line in the book, struck out when dropped.
+pub(super) struct Closing {
+    book: ProgressBook,
+    token: ProgressToken,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.book.with(|book| book.remove(&self.token));
+    }
+}
+
+/// The transport `inner`, listened in on.
+pub(super) struct Tapped<T> {
+    inner: T,
+    progress: ProgressBook,
+    ended: CancellationToken,
+}
+
+impl<T> Tapped<T> {
+    pub(super) fn new(inner: T, progress: ProgressBook, ended: CancellationToken) -> Self {
+        Self { inner, progress, ended }
+    }
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        mut item: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        if let JsonRpcMessage::Request(request) = &mut item {
+            self.progress.open(&mut request.request);
+        }
+        self.inner.send(item)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let Some(message) = self.inner.receive().await else {
+                self.ended.cancel();
+                return None;
+            };
+            match &message {
+                JsonRpcMessage::Notification(n) if self.progress.take(&n.notification) => {}
+                _ => return Some(message),
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.ended.cancel();
+        self.inner.close().await
+    }
+}

@@ -1,0 +1,75 @@
+//! `adjutant gateway` on stdin and stdout: the gateway's tools and nothing else.
+
+use std::sync::Arc;
+
+use rmcp::RoleServer;
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ErrorCode, ErrorData, Implementation, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+};
+use rmcp::service::{RequestContext, serve_server_with_ct};
+use rmcp::transport::stdio_pipes;
+use tokio_util::sync::CancellationToken;
+
+use super::gateway_tools;
+use super::raw_results::RawResults;
+use crate::gateway::Gateway;
+
+const INSTRUCTIONS: &str =
+    "Find a server with list_servers, its tools with get_server_tools, call one with execute_tool.";
+
+/// Serves one client on stdin and stdout until it goes away or `stop` is cancelled, then ends
+/// every server.
+pub async fn serve_gateway_stdio(gateway: Arc<Gateway>, stop: CancellationToken) {
+    let handler = GatewayServer { gateway: Arc::clone(&gateway) };
+    let serving = serve_server_with_ct(RawResults(handler), stdio_pipes(), stop.clone());
+    let served = Box::pin(serving).await;
+    match served {
+        Ok(service) => {
+            let _ = service.waiting().await;
+        }
+        Err(error) if !stop.is_cancelled() => {
+            tracing::warn!("the client went away before it said who it is: {error}");
+        }
+        Err(_) => {}
+    }
+    gateway.shutdown().await;
+}
+
+/// The handler of the gateway alone.
+#[derive(Clone)]
+struct GatewayServer {
+    gateway: Arc<Gateway>,
+}
+
+impl ServerHandler for GatewayServer {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let mut info = ServerConfig::new(capabilities).with_instructions(INSTRUCTIONS);
+        info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+        info.server_info = Implementation::new("adjutant-gateway", env!("CARGO_PKG_VERSION"));
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(gateway_tools::definitions(self.gateway.debug())))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        if !gateway_tools::is_gateway_tool(&request.name, self.gateway.debug()) {
+            let message = format!("there is no tool `{}`", request.name);
+            return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, message, None));
+        }
+        let arguments = request.arguments.unwrap_or_default();
+        gateway_tools::call(&self.gateway, None, &request.name, arguments, &context).await
+    }
+}

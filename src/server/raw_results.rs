@@ -1,0 +1,90 @@
+//! Downstream results on their way up, unchanged.
+//!
+//! rmcp's handlers return typed results, which would drop whatever the types do not know. A handler
+//! puts the JSON of a downstream result into a slot that travels with the request; this wrapper
+//! takes it out again after rmcp has done its checks.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::RoleServer;
+use rmcp::model::{
+    CallToolResult, ClientNotification, ClientRequest, CustomResult, ErrorData, ProtocolVersion,
+    ServerConfig, ServerResult,
+};
+use rmcp::service::{NotificationContext, RequestContext, Service};
+use serde_json::{Value, json};
+
+/// Where a raw result waits; in the extensions of the request.
+#[derive(Clone, Default)]
+pub(super) struct RawSlot(Arc<Mutex<Option<Value>>>);
+
+impl RawSlot {
+    /// Leaves `raw` for the wrapper and returns what stands in for it; without a wrapper, the
+    /// result as far as the types know it.
+    pub(super) fn deliver(context: &RequestContext<RoleServer>, raw: Value) -> CallToolResult {
+        match context.extensions.get::<Self>() {
+            Some(slot) => {
+                *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(raw);
+                CallToolResult::success(Vec::new())
+            }
+            None => serde_json::from_value(raw).unwrap_or_default(),
+        }
+    }
+
+    fn take(&self) -> Option<Value> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A service whose tool results may be raw.
+pub(super) struct RawResults<S>(pub(super) S);
+
+impl<S: Service<RoleServer>> Service<RoleServer> for RawResults<S> {
+    async fn handle_request(
+        &self,
+        request: ClientRequest,
+        mut context: RequestContext<RoleServer>,
+    ) -> Result<ServerResult, ErrorData> {
+        if !matches!(request, ClientRequest::CallToolRequest(_)) {
+            return self.0.handle_request(request, context).await;
+        }
+        let slot = RawSlot::default();
+        context.extensions.insert(slot.clone());
+        let result = self.0.handle_request(request, context).await?;
+        let ServerResult::CallToolResult(typed) = &result else { return Ok(result) };
+        Ok(match slot.take() {
+            Some(raw) => ServerResult::CustomResult(CustomResult(with_result_type(raw, typed))),
+            None => result,
+        })
+    }
+
+    async fn handle_notification(
+        &self,
+        notification: ClientNotification,
+        context: NotificationContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.0.handle_notification(notification, context).await
+    }
+
+    fn get_info(&self) -> ServerConfig {
+        self.0.get_info()
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        self.0.supported_protocol_versions()
+    }
+}
+
+/// `resultType` belongs to the revision spoken upstream, whatever the server downstream speaks;
+/// rmcp left it on the stand-in only where it belongs.
+fn with_result_type(mut raw: Value, typed: &CallToolResult) -> Value {
+    if let Some(object) = raw.as_object_mut() {
+        if typed.result_type.is_some() {
+            object.entry("resultType").or_insert(json!("complete"));
+        } else if object.get("resultType").and_then(Value::as_str) == Some("complete") {
+            object.shift_remove("resultType");
+        }
+    }
+    raw
+}
