@@ -84,6 +84,14 @@ pub(super) enum Builtin {
     Misspelt(&'static str),
 }
 
+/// The name that a built-in tool has itself: `Bash` for `shell`, and any other name as it is.
+pub fn canonical_builtin(written: &str) -> &str {
+    match recognize(written) {
+        Builtin::Known(name) => name,
+        Builtin::Unknown | Builtin::Misspelt(_) => written,
+    }
+}
+
 /// The tool behind a written name.
 pub(super) fn recognize(written: &str) -> Builtin {
     if let Some(known) = BUILTINS.iter().find(|known| **known == written) {

@@ -52,6 +52,14 @@ pub fn contract(settings: &Settings, agent: &Agent) -> Vec<Setting> {
     all
 }
 
+/// The line of a rule in an agent's file, such as `policy.tools.exclude[1]`, or of what stands around it.
+pub fn rule_line(settings: &Settings, agent: &Agent, path: &str) -> Option<u32> {
+    let positions = Lines::of_agent(settings, agent).positions;
+    let top = path.split(['.', '[']).next().unwrap_or(path);
+    positions.line_of(top)?;
+    u32::try_from(positions.value(path).line).ok()
+}
+
 /// The lines of a file's top-level keys.
 struct Lines {
     file: PathBuf,

@@ -36,7 +36,8 @@ mod written_defaults;
 mod yaml;
 mod yaml_mistakes;
 
-pub use contract::{Setting, Source, contract};
+pub use builtins::canonical_builtin;
+pub use contract::{Setting, Source, contract, rule_line};
 pub use defaults::{AuditRule, Budget, Defaults, IdentityRule, Orchestration};
 pub use diagnostic::{Diagnostic, Severity};
 pub use live::Catalog;

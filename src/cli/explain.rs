@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::exit::Exit;
 use super::render;
-use super::rights::load_rules;
+use super::rights::Rights;
 use crate::base::without_controls;
 use crate::config::Settings;
-use crate::policy::{Decision, Evaluation, evaluate};
+use crate::policy::{Decision, Evaluation};
 
 /// `adjutant explain`.
 #[derive(Debug, Args)]
@@ -70,17 +70,28 @@ pub(super) fn run(settings: &Settings, arguments: &ExplainArguments) -> Exit {
 }
 
 fn judge(settings: &Settings, arguments: &ExplainArguments) -> Result<Evaluation, String> {
-    let Some(server) = &arguments.server else {
-        return Err("built-in tools are judged for agents of the catalog".to_owned());
-    };
-    let loaded = load_rules(settings)?;
-    if !loaded.found {
+    let rights = Rights::load(settings);
+    let tool = arguments.tool.as_deref();
+    match (&arguments.server, &arguments.builtin) {
+        (Some(server), _) => {
+            let judged = rights.judge_mcp(&arguments.agent, server, tool)?;
+            note_missing_rules(&rights, &judged);
+            Ok(judged)
+        }
+        (None, Some(builtin)) => rights.judge_builtin(&arguments.agent, builtin),
+        (None, None) => Err("say what for: `--server` or `--builtin`".to_owned()),
+    }
+}
+
+/// A refusal because there are no rules at all deserves a word more.
+fn note_missing_rules(rights: &Rights<'_>, judged: &Evaluation) {
+    let Some(loaded) = rights.rules.as_ref().ok().filter(|loaded| !loaded.found) else { return };
+    if judged.rule.file.as_deref() == Some(loaded.rules.file()) {
         let path = loaded.rules.file().display();
         render::talk(format_args!(
             "there are no rules: `{path}` does not exist, so nobody may do anything"
         ));
     }
-    Ok(evaluate(&loaded.rules, &arguments.agent, server, arguments.tool.as_deref()))
 }
 
 fn answer<'a>(

@@ -113,3 +113,74 @@ fn a_question_without_a_subject_is_wrong_usage() {
         assert_eq!(context.run(arguments).status.code(), Some(2));
     }
 }
+
+const AGENT: &str = "---
+name: dev
+description: \"Develops\"
+permissions:
+  allow: [\"Bash(*)\", \"Read\"]
+policy:
+  tools:
+    exclude:
+      - \"builtin:Write\"
+      - \"builtin:shell\"
+      - \"mcp:files:delete_*\"
+mcp_servers:
+  - name: files
+    command: server-files
+  - name: db
+---
+You develop.
+";
+
+#[test]
+fn explain_answers_for_subagents_by_their_own_file() {
+    let context = TestContext::new();
+    context.agent("dev", AGENT);
+    context.write(RULES, r#"{"agents": {"dev": {"allow": {"servers": ["db", "other"]}}}}"#);
+    let explain = |arguments: &[&str]| {
+        let mut command = context.adjutant(["explain", "--json", "--agent", "dev"]);
+        let output = command.args(arguments).output().expect("the program starts");
+        (output.status.code(), answer(&output))
+    };
+    let (code, found) = explain(&["--builtin", "shell"]);
+    assert_eq!(
+        (code, found),
+        (
+            Some(1),
+            json!({
+                "decision": "deny", "agent": "dev", "builtin": "shell", "server": null, "tool": null,
+                "rule": "policy.tools.exclude[1]", "file": context.root().join("agents/dev/agent.md"), "line": 10,
+                "reason": "agent `dev` may not use the built-in tool `Bash`: `builtin:Bash` is excluded \
+                           (`policy.tools.exclude[1]` in agent.md)",
+            })
+        )
+    );
+    assert_eq!(explain(&["--builtin", "Read"]).0, Some(0));
+    assert_eq!(explain(&["--builtin", "WebFetch"]).0, Some(1));
+    assert_eq!(explain(&["--server", "files", "--tool", "read"]).0, Some(0));
+    assert_eq!(explain(&["--server", "files", "--tool", "delete_all"]).1["line"], 11);
+    let (code, found) = explain(&["--server", "db", "--tool", "query"]);
+    assert_eq!((code, &found["rule"]), (Some(0), &json!("agents.dev.allow.servers[0]")));
+    let (code, found) = explain(&["--server", "other"]);
+    assert_eq!(
+        (code, &found["file"]),
+        (Some(0), &json!(context.root().join(RULES))),
+        "not its own: the gateway's rules"
+    );
+    assert_eq!(explain(&["--server", "api"]).0, Some(1));
+}
+
+#[test]
+fn explain_cannot_say_for_an_agent_that_is_broken_or_unknown() {
+    let context = TestContext::new();
+    context.agent("dev", &AGENT.replace("exclude:", "exclud:"));
+    let output = context.run(["explain", "--agent", "dev", "--builtin", "Read"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("agent `dev` is broken") && said.contains("agent.md:"), "{said}");
+    let output = context.run(["explain", "--agent", "devv", "--builtin", "Read"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("there is no agent `devv`; did you mean `dev`?"), "{said}");
+}
