@@ -15,6 +15,7 @@ mod architecture;
 mod audit;
 mod catalog;
 mod command_line;
+mod conversation;
 mod dependencies;
 mod init;
 mod policy;

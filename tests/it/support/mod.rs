@@ -1,6 +1,7 @@
 //! A throw-away project to test in, and the program to test.
 
 pub mod claude;
+pub mod fake;
 
 use std::fs;
 use std::path::{Path, PathBuf};
