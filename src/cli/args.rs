@@ -11,6 +11,7 @@ use super::list::ListArguments;
 use super::new::NewArguments;
 use super::runs::RunsCommand;
 use super::schema::SchemaArguments;
+use super::sessions::SessionsCommand;
 use super::show::ShowArguments;
 
 use super::{doctor, gateway, plan, run, serve, trust};
@@ -71,6 +72,10 @@ pub(super) enum Command {
     /// Show what is running, and end it
     #[command(subcommand)]
     Runs(RunsCommand),
+
+    /// Show the conversations of agents with `session: true`, and forget them
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
 
     /// Say whether an agent may use a server, a tool or a built-in tool, and by which rule
     ///

@@ -9,7 +9,7 @@ use super::args::{Arguments, Command};
 use super::exit::Exit;
 use super::{
     audit, check, completions, doctor, explain, gateway, init, list, new, plan, render,
-    run as run_command, runs, schema, serve, show, trust,
+    run as run_command, runs, schema, serve, sessions, show, trust,
 };
 use crate::config::Settings;
 use crate::worker;
@@ -34,6 +34,7 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Check(arguments) => check::run(&settings, arguments),
         Command::Schema(arguments) => schema::run(arguments),
         Command::Runs(command) => runs::run(&settings, command),
+        Command::Sessions(command) => sessions::run(&settings, command),
         Command::Explain(arguments) => explain::run(&settings, arguments),
         Command::Audit(arguments) => audit::run(&settings, arguments),
         Command::Serve(arguments) => serve::run(arguments, settings),

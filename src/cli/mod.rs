@@ -27,6 +27,7 @@ mod runs;
 mod runtime;
 mod schema;
 mod serve;
+mod sessions;
 mod show;
 mod terminal;
 mod trust;

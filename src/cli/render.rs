@@ -25,6 +25,17 @@ pub(super) fn talk(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// Asks a person a question; where nobody is at the terminal the answer is no.
+pub(super) fn ask(question: impl Display) -> bool {
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return false;
+    }
+    let _ = write!(io::stderr().lock(), "{question} [y/N] ");
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer).is_ok();
+    read && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
 /// Says what went wrong, with `error:` before it.
 pub(super) fn problem(text: impl Display) {
     talk(format_args!("error: {text}"));

@@ -1,10 +1,11 @@
-//! `adjutant schema [agent|defaults]`: JSON Schemas for editors.
+//! `adjutant schema [agent|defaults|sessions]`: JSON Schemas for editors.
 
 use clap::{Args, ValueEnum};
 
 use super::exit::Exit;
 use super::render;
 use crate::catalog::{agent_schema, defaults_schema};
+use crate::sessions::store_schema;
 
 /// What `schema` may be told.
 #[derive(Debug, Args)]
@@ -20,12 +21,15 @@ enum File {
     Agent,
     /// agents/defaults.yaml
     Defaults,
+    /// data/sessions.json
+    Sessions,
 }
 
 pub(super) fn run(arguments: &SchemaArguments) -> Exit {
     render::json(&match arguments.file {
-        File::Agent => agent_schema(),
-        File::Defaults => defaults_schema(),
+        File::Agent => agent_schema().to_value(),
+        File::Defaults => defaults_schema().to_value(),
+        File::Sessions => store_schema(),
     });
     Exit::Success
 }

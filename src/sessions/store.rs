@@ -137,6 +137,15 @@ impl SessionStore {
         listing
     }
 
+    /// Forgets those that nobody has used for `retention`, except those in use. Blocks for a moment.
+    pub fn retire(&self, retention: Duration) -> Result<Forgotten, SessionError> {
+        let Ok(before) = moment().checked_sub(retention) else { return Ok(Forgotten::default()) };
+        let old = self.unused_since(before).conversations;
+        let names: Vec<ConversationName> =
+            old.iter().map(|listed| listed.conversation.name()).collect();
+        self.forget(&names)
+    }
+
     /// Forgets conversations, except those in use. Their transcripts stay with Claude Code. Blocks for a moment.
     pub fn forget(&self, names: &[ConversationName]) -> Result<Forgotten, SessionError> {
         let mut forgotten = Forgotten::default();

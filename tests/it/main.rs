@@ -22,6 +22,7 @@ mod policy;
 mod processes;
 mod readme;
 mod real_claude;
+mod session_commands;
 mod session_store;
 mod shipped;
 
