@@ -10,7 +10,7 @@ use super::family::{Member, assembled, launch, wait_until};
 
 /// Its folder: `run`, `keeper` and `data` stand there once it has started.
 pub struct StandIn {
-    pub process: Child,
+    pub process: KilledOnDrop,
     pub folder: PathBuf,
     pub run: String,
     pub keeper: Member,
@@ -35,6 +35,7 @@ impl StandIn {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
+            .map(KilledOnDrop)
             .unwrap();
         let told = wait_until("the run", || fs::read_to_string(folder.join("run")).ok());
         let (run, keeper) = told.split_once(' ').unwrap();
@@ -50,15 +51,18 @@ impl StandIn {
 
     /// `kill -9`.
     pub fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        self.process.0.kill().unwrap();
+        self.process.0.wait().unwrap();
     }
 }
 
-impl Drop for StandIn {
+/// A test that fails half-way leaves nothing behind either.
+pub struct KilledOnDrop(pub Child);
+
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
