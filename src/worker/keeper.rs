@@ -33,8 +33,8 @@ const COURTESY: Duration = Duration::from_millis(200);
 const SWEEP_LIMIT: Duration = Duration::from_secs(3);
 /// How often the state of the tree is looked at while it ends.
 const STEP: Duration = Duration::from_millis(5);
-/// A second look in case a signal got lost, as some systems do with SIGCHLD.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
+/// A second look in case a signal got lost: other systems than Linux drop a blocked SIGCHLD.
+const SECOND_LOOK: Duration = Duration::from_secs(if cfg!(target_os = "linux") { 30 } else { 1 });
 
 /// Runs `__keep` to the end of the tree.
 pub(super) fn run() -> ExitCode {
@@ -176,20 +176,19 @@ impl Keeper {
     /// Kills until nothing is left, and says how many could not be killed.
     fn sweep(&mut self) -> usize {
         let give_up = Instant::now() + SWEEP_LIMIT;
-        loop {
+        // Mostly nothing is left, and whoever has no children has no descendants: no look at all processes then.
+        while self.collect() == Family::Some {
             // INVARIANT: while the program is not collected, its pid, and so its group, is nobody else's.
             if self.ended.is_none() {
                 let _ = killpg(self.leader, Signal::SIGKILL);
             }
             let alive = tree::signal_descendants(Signal::SIGKILL);
-            if self.collect() == Family::None {
-                return 0;
-            }
             if Instant::now() >= give_up {
                 return alive;
             }
             self.pause();
         }
+        0
     }
 
     fn pause(&mut self) {
