@@ -38,7 +38,7 @@ async fn main() {
         process.wait().await;
         whole.push(begin.elapsed());
     }
-    let processor = processor_time_of_children() - before;
+    let processor = processor_time_of_children().saturating_sub(before);
     let (direct, started, whole) = (median(direct), median(started), median(whole));
     println!("`true`, started and collected directly        {direct:>9.2?}");
     println!("the same through a keeper, until it runs      {started:>9.2?}");
