@@ -40,7 +40,8 @@ impl Catalog {
         let snapshot = self.snapshot();
         let fresh = snapshot.common.stamps.hold()
             && match snapshot.get(name) {
-                Some(entry) => entry.stamps.hold(),
+                // A broken one may have been mended in a way that its own files do not show.
+                Some(entry) => entry.agent().is_some() && entry.stamps.hold(),
                 None => self.file_of(name).is_none_or(|file| !file.exists()),
             };
         if fresh { snapshot } else { self.reload() }
@@ -51,11 +52,10 @@ impl Catalog {
         let _alone = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.snapshot();
         let after = Arc::new(load::load(&self.settings, Some(&before)));
-        if same(&before, &after) {
-            return before;
-        }
         self.snapshot.store(Arc::clone(&after));
-        self.generation.send_modify(|generation| *generation += 1);
+        if !same(&before, &after) {
+            self.generation.send_modify(|generation| *generation += 1);
+        }
         after
     }
 
@@ -82,7 +82,7 @@ impl Catalog {
 
 /// Whether two readings say the same.
 fn same(before: &Snapshot, after: &Snapshot) -> bool {
-    Arc::ptr_eq(&before.common, &after.common)
+    before.common.says_the_same(&after.common)
         && before.diagnostics == after.diagnostics
         && before.entries.len() == after.entries.len()
         && before.entries.iter().zip(&after.entries).all(|(a, b)| same_entry(a, b))
@@ -90,8 +90,5 @@ fn same(before: &Snapshot, after: &Snapshot) -> bool {
 
 fn same_entry(a: &Arc<Entry>, b: &Arc<Entry>) -> bool {
     Arc::ptr_eq(a, b)
-        || (a.name == b.name
-            && a.stamps == b.stamps
-            && a.diagnostics == b.diagnostics
-            && a.agent() == b.agent())
+        || (a.name == b.name && a.diagnostics == b.diagnostics && a.agent() == b.agent())
 }

@@ -13,7 +13,7 @@ use super::load_agent::{self, Surroundings};
 use super::read_defaults::read_defaults;
 use super::snapshot::{Common, Entry, Snapshot};
 use super::stamp::{Stamp, Stamps};
-use crate::base::{RESERVED_MAIN, ReadRefused, read_inside};
+use crate::base::{RESERVED_MAIN, ReadRefused, read_inside, without_controls};
 use crate::config::Settings;
 
 /// The most bytes of an agent's file or of `defaults.yaml` that are read.
@@ -121,7 +121,7 @@ pub(super) fn read_text(
 fn read_settled(root: &Path, path: &Path) -> Result<(Vec<u8>, fs::Metadata), ReadRefused> {
     let mut read = read_inside(root, path, MAX_FILE_BYTES)?;
     for _ in 0..3 {
-        if Stamp::now(path) == Some(Stamp::of(&read.1)) {
+        if Stamp::now(path).is_some_and(|now| now.saw_the_same(Stamp::of(&read.1))) {
             break;
         }
         read = read_inside(root, path, MAX_FILE_BYTES)?;
@@ -174,9 +174,10 @@ pub(super) fn whole_file(file: &Path, code: &'static str, message: String) -> Di
     }
 }
 
-/// The path as findings name it.
+/// The path as findings name it: below the root where it is, and on one line whatever stands in it.
 pub(super) fn relative(root: &Path, path: &Path) -> PathBuf {
-    path.strip_prefix(root).unwrap_or(path).to_path_buf()
+    let shown = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
+    without_controls(&shown).replace(['\n', '\t'], " ").into()
 }
 
 /// The folders of `agents/` that may be agents, and what is odd about the rest.

@@ -4,6 +4,10 @@ use std::path::Path;
 
 use super::diagnostic::{Diagnostic, Severity};
 use super::positions::{Place, Positions};
+use crate::base::{one_line, shorten};
+
+/// The most characters of a message.
+const MAX_MESSAGE: usize = 1_000;
 
 /// A finding that knows its path in the document, not yet its line.
 #[derive(Clone, Debug)]
@@ -106,7 +110,8 @@ fn place_one(problem: Problem, file: &Path, positions: &Positions) -> Diagnostic
         line: place.line,
         column: place.column,
         length: place.length.max(1),
-        message: problem.message,
-        help: problem.help,
+        // What was written is quoted in both; it must neither break a line nor fill a screen.
+        message: shorten(&one_line(&problem.message), MAX_MESSAGE),
+        help: problem.help.map(|help| shorten(&one_line(&help), MAX_MESSAGE)),
     }
 }

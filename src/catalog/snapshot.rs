@@ -83,6 +83,13 @@ pub(super) struct Common {
 }
 
 impl Common {
+    /// Whether two readings of the file came to the same.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.defaults == other.defaults
+            && self.orchestration == other.orchestration
+            && self.diagnostics == other.diagnostics
+    }
+
     /// The first error of the file, if it has any.
     pub(super) fn error(&self) -> Option<&Diagnostic> {
         self.diagnostics.iter().find(|diagnostic| diagnostic.is_error())

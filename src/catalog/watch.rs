@@ -59,9 +59,9 @@ impl Watching {
     }
 }
 
-/// A watch and the folder it was made for.
+/// A watch, or none where the system refused one, and the folder it is about.
 struct Watched {
-    _debouncer: Debouncer<RecommendedWatcher, RecommendedCache>,
+    debouncer: Option<Debouncer<RecommendedWatcher, RecommendedCache>>,
     folder: Option<Stamp>,
 }
 
@@ -76,7 +76,8 @@ struct Follower {
 impl Follower {
     fn run(mut self, inbox: &Receiver<Message>) {
         loop {
-            let patience = if self.watched.is_some() { SAFETY_POLL } else { POLL };
+            let told = self.watched.as_ref().is_some_and(|watched| watched.debouncer.is_some());
+            let patience = if told { SAFETY_POLL } else { POLL };
             match inbox.recv_timeout(patience) {
                 Ok(Message::Look) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
@@ -93,13 +94,11 @@ impl Follower {
         if self.watched.as_ref().is_some_and(|watched| watched.folder == folder) {
             return;
         }
-        self.watched = match self.watch() {
-            Ok(debouncer) => Some(Watched { _debouncer: debouncer, folder }),
-            Err(error) => {
-                tracing::warn!(%error, "the agents folder cannot be watched; looking at it instead");
-                None
-            }
-        };
+        let debouncer = self.watch();
+        if let Err(error) = &debouncer {
+            tracing::warn!(%error, "the agents folder cannot be watched; looking at it instead");
+        }
+        self.watched = Some(Watched { debouncer: debouncer.ok(), folder });
     }
 
     fn watch(&self) -> notify::Result<Debouncer<RecommendedWatcher, RecommendedCache>> {

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::exit::Exit;
 use super::{problems, render};
+use crate::base::read_bounded;
 use crate::catalog::{Diagnostic, Severity, Snapshot, check_project};
 use crate::config::{GatewayFiles, Settings};
-use crate::policy::{GatewayRules, RuleProblem};
+use crate::policy::{GatewayRules, RuleProblem, unknown_servers};
 
 /// What `check` may be told.
 #[derive(Debug, Args)]
@@ -35,9 +37,12 @@ struct Report<'r> {
 pub(super) fn run(settings: &Settings, arguments: &CheckArguments) -> Exit {
     let snapshot = Snapshot::load(settings);
     let mut check = check_project(settings, &snapshot);
-    let rules = GatewayFiles::locate(settings).rules;
-    if rules.found {
-        check.file(&settings.root, &rules.path, check_rules);
+    let files = GatewayFiles::locate(settings);
+    if files.rules.found {
+        let servers = shared_servers(&files.mcp_config.path);
+        check.file(&settings.root, &files.rules.path, |text, file| {
+            check_rules(text, file, servers.as_deref())
+        });
     }
     let found = &check.diagnostics;
     let errors = found.iter().filter(|found| found.is_error()).count();
@@ -61,9 +66,19 @@ fn show(settings: &Settings, found: &[Diagnostic], snapshot: &Snapshot, files: u
     render::data(format_args!("{agents}, {files} checked: {}", problems::count(found)));
 }
 
-fn check_rules(text: &str, file: &Path) -> Vec<Diagnostic> {
+/// The names of the servers behind the gateway; `None` where they cannot be read, which is said elsewhere.
+fn shared_servers(path: &Path) -> Option<Vec<String>> {
+    let bytes = read_bounded(path, 1024 * 1024).ok()?;
+    let config: Value = serde_json::from_slice(&bytes).ok()?;
+    Some(config.get("mcpServers")?.as_object()?.keys().cloned().collect())
+}
+
+fn check_rules(text: &str, file: &Path, servers: Option<&[String]>) -> Vec<Diagnostic> {
     match GatewayRules::parse(text, file) {
-        Ok((_, warnings)) => {
+        Ok((rules, mut warnings)) => {
+            if let Some(servers) = servers {
+                warnings.extend(unknown_servers(&rules, servers.iter().map(String::as_str)));
+            }
             warnings.iter().map(|problem| from_rules(problem, file, Severity::Warning)).collect()
         }
         Err(problems) => {

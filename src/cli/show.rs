@@ -11,6 +11,7 @@ use super::{problems, render};
 use crate::base::{nearest, shorten, without_controls};
 use crate::catalog::{Agent, Diagnostic, Entry, Setting, Snapshot, Source, contract};
 use crate::config::Settings;
+use crate::policy::builtin_tools;
 
 const PLAIN_WIDTH: u16 = 100;
 const VALUE_CHARACTERS: usize = 2_000;
@@ -32,6 +33,7 @@ struct Report<'r> {
     state: &'static str,
     file: String,
     settings: Vec<Setting>,
+    builtin_tools: Option<Vec<String>>,
     prompt: Option<&'r str>,
     memory: Option<String>,
     diagnostics: &'r [Diagnostic],
@@ -61,6 +63,7 @@ fn report<'r>(settings: &Settings, entry: &'r Entry, held: Vec<Setting>) -> Repo
         state: if agent.is_some() { "ok" } else { "broken" },
         file: relative(&entry.file),
         settings: held,
+        builtin_tools: agent.map(|agent| builtin_tools(agent)),
         prompt: agent.map(|agent| agent.prompt.as_str()),
         memory: agent.and_then(|agent| agent.memory.as_deref()).map(relative),
         diagnostics: &entry.diagnostics,
@@ -72,12 +75,23 @@ fn show(settings: &Settings, entry: &Entry, held: &[Setting]) {
         render::talk(problems::render(&entry.diagnostics, &settings.root).trim_end());
     }
     match entry.agent() {
-        Some(agent) => render::data(format_args!("{}\n{}", table(held), about_prompt(agent))),
+        Some(agent) => render::data(format_args!(
+            "{}\nbuilt-in tools: {}\n{}",
+            table(held),
+            about_tools(agent),
+            about_prompt(agent)
+        )),
         None => render::talk(format_args!(
             "\n`{}` is broken and cannot be run; nothing in its file counts",
             entry.name
         )),
     }
+}
+
+/// The built-in tools that are left of what was granted and taken away.
+fn about_tools(agent: &Agent) -> String {
+    let tools = builtin_tools(agent);
+    if tools.is_empty() { "none".to_owned() } else { tools.join(", ") }
 }
 
 fn about_prompt(agent: &Agent) -> String {

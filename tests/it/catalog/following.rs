@@ -106,6 +106,32 @@ fn a_call_sees_an_edit_that_no_watcher_told_of() {
     assert!(catalog.current("../../home").get("../../home").is_none());
 }
 
+#[test]
+fn an_agent_that_was_mended_is_seen_by_the_next_call() {
+    let context = TestContext::new();
+    let agents = context.root().join("agents");
+    fs::create_dir_all(&agents).expect("a folder");
+    std::os::unix::fs::symlink(context.home(), agents.join("one")).expect("a symlink outside");
+    let catalog = Catalog::open(&settings(&context));
+    assert!(catalog.current("one").get("one").is_some_and(|one| one.agent().is_none()));
+    fs::remove_file(agents.join("one")).expect("the symlink goes");
+    context.agent("one", &agent("first"));
+    assert_eq!(description(&catalog.current("one"), "one").as_deref(), Some("first"));
+}
+
+/// Saves within one tick of the disk's clock, of the same length, look the same from outside.
+#[test]
+fn edits_in_quick_succession_are_all_seen() {
+    let context = TestContext::new();
+    context.agent("one", &agent("v000"));
+    let catalog = Catalog::open(&settings(&context));
+    for number in 0..300 {
+        let wanted = format!("v{number:03}");
+        context.agent("one", &agent(&wanted));
+        assert_eq!(description(&catalog.current("one"), "one"), Some(wanted));
+    }
+}
+
 /// Two agents and a right in each are changed together with the text, thousands of times, while readers look.
 #[test]
 fn a_reader_never_sees_an_agent_half_changed() {

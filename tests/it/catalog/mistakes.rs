@@ -186,6 +186,36 @@ fn a2_files_that_must_not_be_read_are_refused() {
 }
 
 #[test]
+fn an_agents_folder_outside_of_the_project_is_not_read() {
+    let context = TestContext::new();
+    let elsewhere = context.home().join("agents/one");
+    fs::create_dir_all(&elsewhere).expect("a folder");
+    fs::write(elsewhere.join("agent.md"), "---\ndescription: d\n---\nx\n").expect("an agent");
+    symlink(context.home().join("agents"), context.root().join("agents")).expect("a symlink");
+    let output = context.run(["check"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("leaves the project"));
+    assert_eq!(String::from_utf8_lossy(&context.run(["list", "--json"]).stdout).trim(), "[]");
+}
+
+/// H3: what stands in a name or a value cannot begin a line of its own.
+#[test]
+fn h3_control_characters_cannot_forge_a_line() {
+    let context = TestContext::new();
+    context.agent("a\nagents\u{1b}[2J", "x");
+    context.agent(
+        "b",
+        "---\ndescription: d\nallowed_callers: [\"a\\nerror: forged\\e[2J\"]\n---\nx\n",
+    );
+    for arguments in [["check", "--json"].as_slice(), &["check"], &["list"], &["list", "--json"]] {
+        let output = context.adjutant([]).args(arguments).output().expect("it runs");
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8(told).expect("UTF-8");
+        assert!(!told.contains('\u{1b}') && !told.contains("\nerror: forged"), "{told}");
+    }
+}
+
+#[test]
 fn names_that_one_disk_takes_for_one_are_two_mistakes() {
     let context = TestContext::new();
     context.agent("search", "---\ndescription: d\n---\nx\n");
