@@ -16,6 +16,7 @@ mod audit;
 mod catalog;
 mod command_line;
 mod conversation;
+mod delegation;
 mod dependencies;
 mod init;
 mod policy;
@@ -23,6 +24,7 @@ mod processes;
 mod readme;
 mod real_claude;
 mod session_commands;
+mod serve;
 mod session_store;
 mod shipped;
 

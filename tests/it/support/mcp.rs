@@ -99,7 +99,8 @@ impl McpClient {
     pub fn answer(&mut self, id: u64) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let message = self.next(deadline).unwrap_or_else(|| panic!("no answer to request {id}"));
+            let message =
+                self.next(deadline).unwrap_or_else(|| panic!("no answer to request {id}"));
             if message["id"] == id && message.get("method").is_none() {
                 return message.get("result").cloned().unwrap_or(message);
             }

@@ -2,6 +2,8 @@
 
 pub mod claude;
 pub mod fake;
+pub mod mcp;
+pub mod stage;
 
 use std::fs;
 use std::path::{Path, PathBuf};

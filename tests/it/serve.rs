@@ -1,0 +1,160 @@
+//! `adjutant serve` as a client sees it: the protocol, the list of tools, refusals.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use test_case::test_case;
+
+use crate::support::TestContext;
+use crate::support::mcp::{McpClient, text};
+
+fn agent(name: &str, more: &str) -> String {
+    format!(
+        "---\nname: {name}\ndescription: The agent {name}, which does what its name says and nothing else\n{more}---\nYou are {name}.\n"
+    )
+}
+
+fn project() -> TestContext {
+    let context = TestContext::new();
+    context.agent("web-search", &agent("web-search", ""));
+    context.agent("private", &agent("private", "allowed_callers: [reviewer]\n"));
+    context.agent("broken", &agent("broken", "permissions: { alow: [] }\n"));
+    context
+}
+
+#[test]
+fn only_callable_agents_are_offered_and_changes_are_told() {
+    let context = project();
+    let mut client = McpClient::connect(context.adjutant(["serve"]));
+    let description = |client: &mut McpClient| {
+        let tools = client.request("tools/list", json!({}));
+        tools["tools"][0]["description"].as_str().unwrap().to_owned()
+    };
+    let before = description(&mut client);
+    assert!(before.contains("- web-search:"), "{before}");
+    assert!(!before.contains("- private:") && !before.contains("- broken:"), "{before}");
+    context.agent("late", &agent("late", ""));
+    client.await_notification(|message| message["method"] == "notifications/tools/list_changed");
+    assert!(description(&mut client).contains("- late:"));
+}
+
+#[test]
+fn another_caller_is_offered_its_own_agents() {
+    let context = project();
+    let mut client = McpClient::connect(context.adjutant(["serve", "--caller", "reviewer"]));
+    let tools = client.request("tools/list", json!({}));
+    let description = tools["tools"][0]["description"].as_str().unwrap();
+    assert!(
+        description.contains("- private:") && !description.contains("- web-search:"),
+        "{description}"
+    );
+}
+
+#[test]
+fn the_list_of_tools_stays_small() {
+    let context = TestContext::new();
+    for name in ["one", "two", "three", "four", "five"] {
+        context.agent(name, &agent(name, ""));
+    }
+    let mut client = McpClient::connect(context.adjutant(["serve"]));
+    let tools = client.request("tools/list", json!({}));
+    assert_eq!(tools["tools"].as_array().unwrap().len(), 2);
+    let tokens = tools.to_string().chars().count() / 4;
+    assert!(tokens < 600, "{tokens} tokens: {tools}");
+    assert_eq!(tools["tools"][0]["_meta"]["anthropic/maxResultSizeChars"], 500_000);
+}
+
+#[test]
+fn both_revisions_of_the_protocol_are_spoken() {
+    let context = project();
+    let mut client = McpClient::start(context.adjutant(["serve"]));
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "0" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let found = client.request("server/discover", json!({ "_meta": meta }));
+    let versions = found["supportedVersions"].as_array().expect("versions").clone();
+    assert!(
+        versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")),
+        "{found}"
+    );
+    let tools = client.request("tools/list", json!({ "_meta": meta }));
+    assert_eq!(tools["tools"][0]["name"], "run_subagent", "{tools}");
+
+    let mut older = McpClient::start(context.adjutant(["serve"]));
+    let answer = older.initialize();
+    assert_eq!(answer["protocolVersion"], "2025-11-25");
+    assert_eq!(answer["serverInfo"]["name"], "adjutant");
+}
+
+#[test_case(json!({ "agent_name": "web-serch", "prompt": "x" }), "AGENT_NOT_FOUND", "web-search")]
+#[test_case(json!({ "agent_name": "private", "prompt": "x" }), "CALLER_NOT_ALLOWED", "reviewer")]
+#[test_case(json!({ "agent_name": "broken", "prompt": "x" }), "AGENT_INVALID", "alow")]
+#[test_case(json!({ "agent_name": "web-search", "prompt": " " }), "INVALID_ARGUMENT", "`prompt` is empty")]
+#[test_case(json!({ "agent_name": "", "prompt": "x" }), "INVALID_ARGUMENT", "`agent_name` is empty")]
+#[test_case(json!({ "agent_name": "web-search" }), "INVALID_ARGUMENT", "prompt")]
+#[test_case(json!({ "agent_name": "web-search", "prompt": "x", "sesion_key": "k" }), "INVALID_ARGUMENT", "sesion_key")]
+#[test_case(json!({ "agent_name": "web-search", "prompt": 7 }), "INVALID_ARGUMENT", "string")]
+#[test_case(json!({ "agent_name": "../main", "prompt": "x" }), "AGENT_NOT_FOUND", "../main"; "a1 a path")]
+#[test_case(json!({ "agent_name": "/etc/passwd", "prompt": "x" }), "AGENT_NOT_FOUND", "passwd"; "a1 an absolute path")]
+#[test_case(json!({ "agent_name": ".", "prompt": "x" }), "AGENT_NOT_FOUND", "`.`"; "a1 a dot")]
+#[test_case(json!({ "agent_name": "a\u{0}b", "prompt": "x" }), "AGENT_NOT_FOUND", "`a b`"; "a1 nul")]
+#[test_case(json!({ "agent_name": "MAIN", "prompt": "x" }), "AGENT_NOT_FOUND", "MAIN"; "a1 main")]
+#[test_case(json!({ "agent_name": "--resume", "prompt": "x" }), "AGENT_NOT_FOUND", "--resume"; "a1 a flag")]
+#[test_case(json!({ "agent_name": "x".repeat(10_000), "prompt": "x" }), "INVALID_ARGUMENT", "too long"; "a1 ten kilobytes")]
+fn a_bad_call_is_refused_in_one_sentence(arguments: Value, code: &str, says: &str) {
+    let context = project();
+    let mut client = McpClient::connect(context.adjutant(["serve"]));
+    let result = client.call("run_subagent", arguments);
+    assert_eq!(result["isError"], true, "{result}");
+    let said = text(&result);
+    assert!(said.starts_with(&format!("{code}: ")) && said.contains(says), "{said}");
+    assert!(said.lines().count() == 1 && said.ends_with('.'), "{said}");
+    assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
+}
+
+#[test]
+fn a_missing_claude_says_how_to_install_it() {
+    let context = project();
+    let mut command = context.adjutant(["serve"]);
+    command.env("PATH", "/nowhere");
+    let mut client = McpClient::connect(command);
+    let result = client.call("run_subagent", json!({ "agent_name": "web-search", "prompt": "x" }));
+    let said = text(&result);
+    assert!(
+        said.starts_with("SPAWN_FAILED: ")
+            && said.contains("npm install -g @anthropic-ai/claude-code"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_subagent_cannot_start_adjutant() {
+    let context = project();
+    for command in [vec!["serve"], vec!["run", "web-search", "x"]] {
+        let mut inside = context.adjutant([]);
+        inside.args(&command).env("ADJUTANT_AGENT", "web-search").stdin(Stdio::null());
+        let output = inside.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("subagents cannot delegate"), "{said}");
+    }
+    // Clearing the variable does not help: the process above still has it.
+    let program = env!("CARGO_BIN_EXE_adjutant");
+    let output = std::process::Command::new("sh")
+        .args(["-c", &format!("env -u ADJUTANT_AGENT {program} run web-search x; true")])
+        .env("ADJUTANT_AGENT", "web-search")
+        .current_dir(context.root())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("subagents cannot delegate"));
+}
+
+#[test]
+fn the_server_ends_when_its_client_goes() {
+    let context = project();
+    let mut client = McpClient::connect(context.adjutant(["serve"]));
+    client.hang_up();
+    assert!(client.ends().success());
+}
