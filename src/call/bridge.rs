@@ -107,7 +107,7 @@ impl Parent for Bridge {
             Observation::ToolStarted { summary, .. } => self.board.doing(summary),
             Observation::ToolFinished { is_error, .. } => {
                 self.note(|seen| seen.tool_ran |= !is_error);
-                self.board.doing("thinking");
+                self.board.thinking();
             }
             Observation::Turn { turns } => self.board.turns(*turns),
             Observation::ApiRetry { attempt, max_retries, error, .. } => {

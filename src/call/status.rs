@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use crate::base::{one_line, shorten};
 
 const MAX_DOING: usize = 120;
+const THINKING: &str = "thinking";
 
 /// The newest state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,6 +57,14 @@ impl StatusBoard {
             status.doing = what;
             news
         });
+    }
+
+    /// Still says which tool it was: many are over before anybody could read it.
+    pub(super) fn thinking(&self) {
+        let before = self.0.borrow().doing.clone();
+        if !before.starts_with(THINKING) {
+            self.doing(&format!("{THINKING}, after {before}"));
+        }
     }
 
     pub(super) fn turns(&self, turns: u64) {
