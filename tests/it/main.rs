@@ -23,8 +23,8 @@ mod policy;
 mod processes;
 mod readme;
 mod real_claude;
-mod session_commands;
 mod serve;
+mod session_commands;
 mod session_store;
 mod shipped;
 
