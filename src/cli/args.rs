@@ -8,6 +8,7 @@ use super::audit::AuditArguments;
 use super::check::CheckArguments;
 use super::explain::ExplainArguments;
 use super::list::ListArguments;
+use super::matrix::MatrixArguments;
 use super::new::NewArguments;
 use super::runs::RunsCommand;
 use super::schema::SchemaArguments;
@@ -81,6 +82,12 @@ pub(super) enum Command {
     ///
     /// Exit code 0: allowed. 1: denied. 2: cannot say.
     Explain(ExplainArguments),
+
+    /// Show what every agent may use: servers, tools and built-in tools, each with its rule
+    #[command(
+        after_long_help = "Examples:\n  adjutant matrix --agent dev\n  adjutant matrix --html > matrix.html"
+    )]
+    Matrix(MatrixArguments),
 
     /// Show the audit log, or check that it is as it was written
     Audit(AuditArguments),

@@ -8,7 +8,7 @@ use clap::Parser;
 use super::args::{Arguments, Command};
 use super::exit::Exit;
 use super::{
-    audit, check, completions, doctor, explain, gateway, init, list, new, plan, render,
+    audit, check, completions, doctor, explain, gateway, init, list, matrix, new, plan, render,
     run as run_command, runs, schema, serve, sessions, show, trust,
 };
 use crate::config::Settings;
@@ -36,6 +36,7 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Runs(command) => runs::run(&settings, command),
         Command::Sessions(command) => sessions::run(&settings, command),
         Command::Explain(arguments) => explain::run(&settings, arguments),
+        Command::Matrix(arguments) => matrix::run(&settings, arguments),
         Command::Audit(arguments) => audit::run(&settings, arguments),
         Command::Serve(arguments) => serve::run(arguments, settings),
         Command::Run(arguments) => run_command::run(arguments, settings),

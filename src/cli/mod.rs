@@ -16,6 +16,7 @@ mod gateway;
 mod init;
 mod list;
 mod logging;
+mod matrix;
 mod nesting;
 mod new;
 mod plan;

@@ -111,18 +111,21 @@ impl GatewayRules {
     }
 
     /// Tool names that are written out for a server by any agent's rules, sorted; patterns are left out.
-    pub fn named_tools(&self, server: &str) -> Vec<&str> {
-        let mut names: Vec<&str> = self
-            .sections()
-            .flat_map(|section| &section.tools)
-            .filter(|list| list.server.pattern.matches(server))
-            .flat_map(|list| &list.tools)
-            .filter(|entry| entry.pattern.is_literal())
-            .map(|entry| entry.pattern.as_str())
-            .collect();
+    pub fn named_tools<'a>(&'a self, server: &'a str) -> Vec<&'a str> {
+        let literal = |name: &&str| Pattern::new(name).is_literal();
+        let mut names: Vec<&str> = self.tool_patterns(server).filter(literal).collect();
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Tool names and patterns that any agent's rules have for a server, as they are written.
+    pub fn tool_patterns<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a str> {
+        self.sections()
+            .flat_map(|section| &section.tools)
+            .filter(move |list| list.server.pattern.matches(server))
+            .flat_map(|list| &list.tools)
+            .map(|entry| entry.pattern.as_str())
     }
 
     fn sections(&self) -> impl Iterator<Item = &Section> {

@@ -184,3 +184,85 @@ fn explain_cannot_say_for_an_agent_that_is_broken_or_unknown() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("there is no agent `devv`; did you mean `dev`?"), "{said}");
 }
+
+fn matrix_project() -> TestContext {
+    let context = TestContext::new();
+    context.agent("dev", AGENT);
+    context
+        .write(".mcp.json", r#"{"mcpServers": {"db": {"command": "x"}, "<b>": {"command": "x"}}}"#);
+    let rules = json!({"agents": {
+        "dev": {"allow": {"servers": ["db"], "tools": {"db": ["query"]}}},
+        "ops": {"allow": {"servers": ["*"]}, "deny": {"tools": {"db": ["drop_*"]}}},
+    }});
+    context.write(RULES, rules.to_string());
+    context
+}
+
+/// The decisions of a row, one word per agent: what it is about, then `allow`, `deny` or `none`.
+fn decisions(matrix: &Value, server: &str, tool: Option<&str>) -> Vec<String> {
+    let rows = matrix["rows"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["server"] == server && row["tool"].as_str() == tool);
+    let cells =
+        row.unwrap_or_else(|| panic!("no row {server} {tool:?}: {matrix:#}"))["cells"].as_array();
+    let word = |cell: &Value| cell["decision"].as_str().unwrap_or("none").to_owned();
+    cells.expect("cells").iter().map(word).collect()
+}
+
+#[test]
+fn the_matrix_says_what_explain_says() {
+    let context = matrix_project();
+    let output = context.run(["matrix", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let matrix = answer(&output);
+    assert_eq!(
+        matrix["agents"],
+        json!([{"name": "dev", "subagent": true}, {"name": "ops", "subagent": false}])
+    );
+    assert_eq!(decisions(&matrix, "db", None), ["allow", "allow"]);
+    assert_eq!(decisions(&matrix, "db", Some("query")), ["allow", "allow"]);
+    assert_eq!(decisions(&matrix, "db", Some("drop_*")), ["deny", "deny"]);
+    assert_eq!(decisions(&matrix, "db", Some("any other tool")), ["deny", "allow"]);
+    assert_eq!(
+        decisions(&matrix, "files", None),
+        ["allow", "none"],
+        "nobody else sees a private server"
+    );
+    assert_eq!(decisions(&matrix, "files", Some("delete_*")), ["deny", "none"]);
+    for row in matrix["rows"].as_array().expect("rows") {
+        for (cell, agent) in row["cells"].as_array().expect("cells").iter().zip(["dev", "ops"]) {
+            let Some(decision) = cell["decision"].as_str() else { continue };
+            let mut explain = context.adjutant(["explain", "--json", "--agent", agent]);
+            match (row["server"].as_str(), row["tool"].as_str()) {
+                (Some(server), Some(tool)) => explain.args(["--server", server, "--tool", tool]),
+                (Some(server), None) => explain.args(["--server", server]),
+                (None, tool) => explain.args(["--builtin", tool.expect("a tool")]),
+            };
+            let explained = answer(&explain.output().expect("the program starts"));
+            assert_eq!(
+                (decision, &cell["reason"], &cell["line"]),
+                (
+                    explained["decision"].as_str().expect("one"),
+                    &explained["reason"],
+                    &explained["line"]
+                )
+            );
+        }
+    }
+}
+
+#[test]
+fn the_matrix_as_table_and_as_page() {
+    let context = matrix_project();
+    let table = context.run(["matrix", "--agent", "ops", "--server", "db"]);
+    let text = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(text.contains("no  deny.tools.db[0]") && !text.contains("dev"), "{text}");
+    let page = context.run(["matrix", "--html"]);
+    let text = String::from_utf8_lossy(&page.stdout).into_owned();
+    assert!(
+        text.starts_with("<!doctype html>") && text.contains("&lt;b&gt;") && !text.contains("<b>"),
+        "{text}"
+    );
+    for fetched in ["http:", "https:", "src=", "url(", "@import", "<link"] {
+        assert!(!text.contains(fetched), "the page needs nothing else, but has `{fetched}`");
+    }
+}
