@@ -159,6 +159,26 @@ proptest! {
     }
 
     #[test]
+    fn an_element_is_appended_and_nothing_else(text in any_text(), list in prop::option::of(prop::collection::vec(any_json(), 0..4))) {
+        let mut whole = JsonText::parse(text).unwrap().value();
+        if let Some(list) = list {
+            whole["hooks"] = json!({"other": 1, "PreToolUse": list});
+        }
+        let text = written(&whole, "  ");
+        let mut after = JsonText::parse(text.clone()).unwrap();
+        if after.add_element(&["hooks", "PreToolUse"], &json!({"new": []})).is_err() {
+            prop_assert!(whole.get("hooks").is_some_and(|hooks| !hooks.is_object()));
+            return Ok(());
+        }
+        let place = &mut whole["hooks"]["PreToolUse"];
+        let mut elements = place.as_array().cloned().unwrap_or_default();
+        elements.push(json!({"new": []}));
+        *place = Value::Array(elements);
+        prop_assert_eq!(after.value().to_string(), whole.to_string());
+        prop_assert!(is_one_insertion(&text, after.text()));
+    }
+
+    #[test]
     fn any_text_is_an_object_or_a_refusal(text in "[{}\\[\\]\",:0-9a-z\\\\\\n /-]{0,40}") {
         if let Ok(mut json) = JsonText::parse(text) {
             let _ = json.add_element(&["a", "b"], &json!({}));
