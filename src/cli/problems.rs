@@ -9,7 +9,7 @@ use miette::{
     SourceCode, SourceOffset, SourceSpan, SpanContents,
 };
 
-use super::render;
+use super::terminal;
 use crate::base::{read_bounded, without_controls};
 use crate::catalog::{Diagnostic, Severity};
 
@@ -18,7 +18,7 @@ const WIDTH: usize = 110;
 
 /// The findings as text, each with its line of the file.
 pub(super) fn render(found: &[Diagnostic], root: &Path) -> String {
-    let theme = if render::talk_in_color() {
+    let theme = if terminal::colours() {
         GraphicalTheme::unicode()
     } else {
         GraphicalTheme::unicode_nocolor()

@@ -1,9 +1,8 @@
 //! The only door to stdout and stderr: data goes to the first, talk to the second.
 
-use std::env;
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use serde::Serialize;
 
@@ -39,11 +38,6 @@ pub(super) fn ask(question: impl Display) -> bool {
 /// Says what went wrong, with `error:` before it.
 pub(super) fn problem(text: impl Display) {
     talk(format_args!("error: {text}"));
-}
-
-/// Whether talk goes to a terminal whose owner wants colours.
-pub(super) fn talk_in_color() -> bool {
-    io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// An error with its causes, on one line.

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use adjutant::outcome::Code;
 use test_case::test_case;
 
 use crate::support::TestContext;
@@ -36,6 +37,19 @@ fn the_page_has_every_variable_that_is_read() {
         assert!(
             page.contains(&format!("| `{name}`")),
             "docs/command-line.md does not know `{name}`"
+        );
+    }
+}
+
+#[test]
+fn the_page_has_the_exit_code_of_every_failure() {
+    let page = page();
+    for code in Code::ALL {
+        let named = |line: &&str| line.contains(&format!("`{code}`"));
+        let row = page.lines().find(named).unwrap_or_else(|| panic!("no row has `{code}`"));
+        assert!(
+            row.starts_with(&format!("| {} |", code.exit_code())),
+            "`{code}` is not in its row: {row}"
         );
     }
 }
