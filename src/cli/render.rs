@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
