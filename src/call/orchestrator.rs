@@ -10,7 +10,7 @@ use super::find::callable;
 use super::history::History;
 use super::program::Programs;
 use super::request::Request;
-use super::start_up::{admission_limits, clean, follow_reloads};
+use super::start_up::{admission_limits, clean, follow_reloads, retire_sessions};
 use super::status::StatusBoard;
 use super::steps::Call;
 use crate::base::RunId;
@@ -44,10 +44,12 @@ impl Orchestrator {
         let admission = Admission::new(admission_limits(catalog.snapshot().orchestration()));
         clean(&settings);
         follow_reloads(&catalog, &admission, &shutdown);
+        let sessions = SessionStore::open(&settings.data_dir());
+        retire_sessions(&sessions, catalog.snapshot().orchestration());
         Arc::new(Self {
             admission,
             runs: RunBoard::at(&settings.data_dir()),
-            sessions: SessionStore::open(&settings.data_dir()),
+            sessions,
             history: History::new(EventLog::new(&settings.data_dir())),
             catalog,
             _watching: watching,

@@ -6,6 +6,7 @@ use tokio::task::spawn_blocking;
 
 use crate::catalog::{Catalog, Orchestration};
 use crate::config::Settings;
+use crate::sessions::SessionStore;
 use crate::worker::{
     Admission, AdmissionLimits, MachineCap, Shutdown, adopt_orphans, clean_leftovers,
 };
@@ -30,6 +31,24 @@ pub(super) fn clean(settings: &Settings) {
         for cleaned in clean_leftovers(&data) {
             tracing::warn!("cleaned up after an earlier crash: {cleaned}");
         }
+    });
+}
+
+/// Forgets conversations that nobody has used for as long as `session_retention` says. Calls need not wait for it.
+pub(super) fn retire_sessions(sessions: &SessionStore, orchestration: &Orchestration) {
+    let Some(retention) = orchestration.session_retention else { return };
+    let sessions = sessions.clone();
+    spawn_blocking(move || match sessions.retire(retention) {
+        Ok(forgotten) => {
+            for gone in forgotten.conversations {
+                tracing::info!(
+                    "forgot the conversation `{}`: unused since {}",
+                    gone.name(),
+                    gone.last_used
+                );
+            }
+        }
+        Err(error) => tracing::warn!(%error, "old conversations could not be forgotten"),
     });
 }
 

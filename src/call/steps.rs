@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -241,7 +242,7 @@ impl Call {
                 "give a short plain name",
             )
         })?;
-        let contract = ground.plan(&ConversationStart::Passing).digest();
+        let contract = contract_of(&ground.agent);
         let snapshot = shared.catalog.snapshot();
         let begin = Begin {
             agent: ground.agent.name.clone(),
@@ -274,7 +275,14 @@ impl Call {
             Start::Resume => ConversationStart::Resume(id),
         };
         let folder = PathBuf::from(&lease.conversation().folder);
-        self.converse(shared, ground, &folder, &start).await
+        let mut run = self.converse(shared, ground, &folder, &start).await?;
+        // A newer `claude` counts in what earlier processes have spent on the conversation it resumes.
+        let counted = run.progress.cost_usd;
+        run.progress.cost_usd = lease.cost_of_call(counted);
+        if let Some(cost) = &mut self.facts.cost_usd {
+            *cost += run.progress.cost_usd - counted;
+        }
+        Ok(run)
     }
 
     /// One process from its start to its end.
@@ -382,6 +390,12 @@ fn split_advice(text: &str) -> (String, String) {
         Some((what, help)) => (what.to_owned(), help.to_owned()),
         None => (text.to_owned(), "try again later".to_owned()),
     }
+}
+
+/// A digest of what the agent's file and the defaults say: prompt, rights, model, servers, limits.
+fn contract_of(agent: &Agent) -> String {
+    let meaning = serde_json::to_vec(agent).unwrap_or_default();
+    format!("sha256:{:x}", Sha256::digest(meaning))
 }
 
 fn session_of(start: &ConversationStart) -> Option<String> {

@@ -10,9 +10,7 @@ use crate::base::{LockBusy, ReadRefused};
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// Somebody else is using it, and did not finish in time.
-    #[error(
-        "the conversation `{name}` is in use by {holder}; call again later, or give another `session_key`"
-    )]
+    #[error("the conversation `{name}` is in use by {holder}")]
     Busy {
         /// Which conversation.
         name: ConversationName,

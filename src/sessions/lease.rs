@@ -114,11 +114,10 @@ impl Lease {
     /// What this call cost, given the `total_cost_usd` of a process that was started for it: a newer
     /// `claude` that resumes a conversation counts in what earlier processes have spent on it.
     pub fn cost_of_call(&self, total_cost_usd: f64) -> f64 {
-        if total_cost_usd >= self.counted_before {
-            total_cost_usd - self.counted_before
-        } else {
-            total_cost_usd
-        }
+        let difference = total_cost_usd - self.counted_before;
+        let cost = if difference >= 0.0 { difference } else { total_cost_usd };
+        // The difference of two long sums has dust at its end.
+        (cost * 1e9).round() / 1e9
     }
 
     /// The conversation as it is recorded.

@@ -26,6 +26,7 @@ mod real_claude;
 mod serve;
 mod session_commands;
 mod session_store;
+mod sessions;
 mod shipped;
 
 #[allow(dead_code, reason = "the tests that use all of it land one by one")]
