@@ -9,8 +9,7 @@ use test_case::test_case;
 use crate::support::mcp::{McpClient, text};
 use crate::support::stage::{NEW, OLD, Stage, report};
 
-const KEEPER: &str =
-    "---\nname: keeper\ndescription: Remembers\nsession: true\ntimeout_ms: 120000\n---\nYou remember what was said.\n";
+const KEEPER: &str = "---\nname: keeper\ndescription: Remembers\nsession: true\ntimeout_ms: 120000\n---\nYou remember what was said.\n";
 
 fn stage(version: &str) -> Option<Stage> {
     let stage = Stage::new(version)?;
@@ -30,7 +29,8 @@ fn remembered(stage: &Stage) -> String {
 fn transcripts(stage: &Stage) -> Vec<PathBuf> {
     let projects = stage.context.home().join(".claude/projects");
     let folders = fs::read_dir(projects).into_iter().flatten().flatten();
-    let files = folders.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten());
+    let files =
+        folders.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten());
     let files = files.map(|file| file.path());
     files.filter(|path| path.extension().is_some_and(|extension| extension == "jsonl")).collect()
 }
@@ -60,7 +60,10 @@ fn the_second_call_sees_the_first_and_pays_for_itself_alone(version: &str) {
     assert!(remembered.contains("\"the word is plum\""), "the first answer: {remembered}");
 
     let (one, two) = (first["cost_usd"].as_f64().unwrap(), second["cost_usd"].as_f64().unwrap());
-    assert!(one > 0.0 && (one - two).abs() < one / 2.0, "each call costs what it costs: {one}, {two}");
+    assert!(
+        one > 0.0 && (one - two).abs() < one / 2.0,
+        "each call costs what it costs: {one}, {two}"
+    );
     let entry = &stored(&stage)[0];
     assert_eq!((&entry["turns"], &entry["state"]), (&json!(2), &json!("ready")));
     assert!((entry["cost_usd"].as_f64().unwrap() - one - two).abs() < 1e-5, "{entry}");
@@ -100,7 +103,10 @@ fn a_transcript_deleted_behind_our_back_is_a_fresh_start_and_a_note(version: &st
     let asked = stage.model.requests().len();
     let second = stage.run("keeper", "SAY who are you");
     assert_eq!(second["result"], "who are you", "{second}");
-    assert!(second["note"].as_str().unwrap().contains("no longer has the earlier conversation"), "{second}");
+    assert!(
+        second["note"].as_str().unwrap().contains("no longer has the earlier conversation"),
+        "{second}"
+    );
     assert_ne!(first["session_id"], second["session_id"]);
     assert_eq!(stage.model.requests().len(), asked + 1, "the model is asked once");
     assert!(!remembered(&stage).contains("plum"));
@@ -180,7 +186,8 @@ fn two_calls_for_one_conversation_wait_and_the_impatient_one_is_told() {
     let asked = stage.model.requests().len();
     let first = one.begin("tools/call", call("SLEEP 3\nSAY slowly"));
     wait_until(|| stage.model.requests().len() > asked);
-    let busy = report(&stage.adjutant(["run", "keeper", "SAY quickly", "--json"]).output().unwrap());
+    let busy =
+        report(&stage.adjutant(["run", "keeper", "SAY quickly", "--json"]).output().unwrap());
     assert_eq!(busy["code"], "SESSION_BUSY", "{busy}");
     assert!(busy["error"].as_str().unwrap().contains(&format!("process {}", one.pid())), "{busy}");
     assert_ne!(one.answer(first)["isError"], true);
