@@ -104,7 +104,7 @@ fn read_fields(
         memory: source.memory.clone(),
         session: read_session(fields, problems),
         allowed_callers: read_callers(fields, problems),
-        cwd: fields.get("cwd").and_then(|node| node.template(problems)),
+        cwd: read_cwd(fields, problems),
         add_dirs: read_folders(fields, problems),
         permissions: rights.permissions,
         tools: rights.tools,
@@ -220,6 +220,12 @@ fn read_text(fields: &Fields<'_>, key: &str, problems: &mut Problems) -> Option<
 
 fn read_session(fields: &Fields<'_>, problems: &mut Problems) -> bool {
     fields.get("session").and_then(|node| node.boolean(problems)).unwrap_or(false)
+}
+
+fn read_cwd(fields: &Fields<'_>, problems: &mut Problems) -> Option<Template> {
+    let node = fields.get("cwd")?;
+    node.text(problems)?;
+    node.template(problems)
 }
 
 fn read_folders(fields: &Fields<'_>, problems: &mut Problems) -> Vec<Template> {

@@ -4,16 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use notify::{RecommendedWatcher, RecursiveMode};
-use notify_debouncer_full::{DebounceEventResult, Debouncer, RecommendedCache, new_debouncer};
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::live::Catalog;
 use super::stamp::Stamp;
 
-/// Editors save in several steps; they are over within this time.
+/// Editors save in several steps; when nothing happens for this long, they are over.
 const QUIET: Duration = Duration::from_millis(60);
+/// A folder that is never quiet is read all the same after this time.
+const MOST_WAIT: Duration = Duration::from_millis(500);
 /// How often the disk is looked at where it cannot be watched.
 const POLL: Duration = Duration::from_millis(500);
 /// How often it is looked at besides being watched: a network disk tells nobody what others change on it.
@@ -31,6 +33,7 @@ impl Drop for Watching {
     }
 }
 
+#[derive(Debug, PartialEq, Eq)]
 enum Message {
     Look,
     Stop,
@@ -39,10 +42,9 @@ enum Message {
 impl Watching {
     pub(super) fn start(catalog: &Arc<Catalog>) -> Self {
         let (messages, inbox) = channel();
-        let agents = catalog.settings().agents_dir();
         let mut follower = Follower {
             root: catalog.settings().root.clone(),
-            agents,
+            agents: catalog.settings().agents_dir(),
             catalog: Arc::downgrade(catalog),
             messages: messages.clone(),
             watched: None,
@@ -61,7 +63,7 @@ impl Watching {
 
 /// A watch, or none where the system refused one, and the folder it is about.
 struct Watched {
-    debouncer: Option<Debouncer<RecommendedWatcher, RecommendedCache>>,
+    watcher: Option<RecommendedWatcher>,
     folder: Option<Stamp>,
 }
 
@@ -76,13 +78,15 @@ struct Follower {
 impl Follower {
     fn run(mut self, inbox: &Receiver<Message>) {
         loop {
-            let told = self.watched.as_ref().is_some_and(|watched| watched.debouncer.is_some());
-            let patience = if told { SAFETY_POLL } else { POLL };
-            match inbox.recv_timeout(patience) {
-                Ok(Message::Look) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            }
-            let Some(catalog) = self.catalog.upgrade() else { return };
+            let told = self.watched.as_ref().is_some_and(|watched| watched.watcher.is_some());
+            let news = match inbox.recv_timeout(if told { SAFETY_POLL } else { POLL }) {
+                Ok(Message::Look) => until_quiet(inbox),
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => Message::Stop,
+                Err(RecvTimeoutError::Timeout) => Message::Look,
+            };
+            let Some(catalog) = self.catalog.upgrade().filter(|_| news == Message::Look) else {
+                return;
+            };
             self.renew();
             catalog.reload();
         }
@@ -94,44 +98,89 @@ impl Follower {
         if self.watched.as_ref().is_some_and(|watched| watched.folder == folder) {
             return;
         }
-        let debouncer = self.watch();
-        if let Err(error) = &debouncer {
+        let watcher = self.watch();
+        if let Err(error) = &watcher {
             tracing::warn!(%error, "the agents folder cannot be watched; looking at it instead");
         }
-        self.watched = Some(Watched { debouncer: debouncer.ok(), folder });
+        self.watched = Some(Watched { watcher: watcher.ok(), folder });
     }
 
-    fn watch(&self) -> notify::Result<Debouncer<RecommendedWatcher, RecommendedCache>> {
+    fn watch(&self) -> notify::Result<RecommendedWatcher> {
         let messages = self.messages.clone();
-        let agents = self.agents.clone();
-        let target = agents.canonicalize().ok();
-        let below = target.clone();
-        let mut debouncer = new_debouncer(QUIET, None, move |result: DebounceEventResult| {
-            let concerns = |path: &PathBuf| {
-                path.starts_with(&agents)
-                    || below.as_ref().is_some_and(|below| path.starts_with(below))
-            };
+        let target = self.agents.canonicalize().ok();
+        let folders: Vec<PathBuf> = target.iter().chain([&self.agents]).cloned().collect();
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             // What the watcher could not tell may have been anything.
-            let look = match result {
-                Ok(events) => events
-                    .iter()
-                    .any(|event| event.need_rescan() || event.paths.iter().any(concerns)),
-                Err(_) => true,
-            };
-            if look {
-                let _ = messages.send(Message::Look);
+            if event.is_ok_and(|event| !is_change(&event, &folders)) {
+                return;
             }
+            let _ = messages.send(Message::Look);
         })?;
         // The root tells when `agents/` itself comes, goes or is replaced.
-        debouncer.watch(&self.root, RecursiveMode::NonRecursive)?;
+        watcher.watch(&self.root, RecursiveMode::NonRecursive)?;
         if let Some(target) = target {
-            debouncer.watch(&target, RecursiveMode::Recursive)?;
+            watcher.watch(&target, RecursiveMode::Recursive)?;
         }
-        Ok(debouncer)
+        Ok(watcher)
     }
+}
+
+/// Whether something below the folders may be other than before. Reading changes nothing: taken for a change,
+/// every look at the folder would lead to the next one.
+fn is_change(event: &Event, folders: &[PathBuf]) -> bool {
+    let only_read = match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
+        EventKind::Access(_) => true,
+        _ => false,
+    };
+    let concerns = |path: &PathBuf| folders.iter().any(|folder| path.starts_with(folder));
+    event.need_rescan() || (!only_read && event.paths.iter().any(concerns))
+}
+
+/// Waits until a burst of news is over.
+fn until_quiet(inbox: &Receiver<Message>) -> Message {
+    let began = Instant::now();
+    while began.elapsed() < MOST_WAIT {
+        match inbox.recv_timeout(QUIET) {
+            Ok(Message::Look) => {}
+            Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return Message::Stop,
+            Err(RecvTimeoutError::Timeout) => break,
+        }
+    }
+    Message::Look
 }
 
 /// Which folder stands at `path`: its contents may change, the folder itself stays the same.
 fn identity(path: &Path) -> Option<Stamp> {
     Stamp::now(path).map(Stamp::identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Otherwise a catalog that reads because it was told to would be told again, for ever.
+    #[test]
+    fn reading_is_no_news_and_writing_is() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let file = root.join("agents/one/agent.md");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "first").unwrap();
+        let (messages, inbox) = channel();
+        let agents = root.join("agents");
+        let catalog = Weak::new();
+        let mut follower = Follower { root, agents, catalog, messages, watched: None };
+        follower.renew();
+        for _ in 0..10 {
+            assert_eq!(fs::read_dir(&follower.agents).unwrap().count(), 1);
+            assert_eq!(fs::read(&file).unwrap(), b"first");
+        }
+        let news = inbox.recv_timeout(Duration::from_millis(200));
+        assert_eq!(news, Err(RecvTimeoutError::Timeout));
+        fs::write(&file, "second").unwrap();
+        assert_eq!(inbox.recv_timeout(Duration::from_secs(20)), Ok(Message::Look));
+    }
 }
