@@ -33,8 +33,8 @@ fn writer() {
 }
 
 async fn work_on(store: &SessionStore, kind: &str, key: &str) {
-    let until =
-        Instant::now() + Duration::from_millis(if kind == "hammer" { 1500 } else { 60_000 });
+    let time = if kind == "hammer" { hammer_time() } else { Duration::from_mins(1) };
+    let until = Instant::now() + time;
     let mut stdout = std::io::stdout();
     for number in 0.. {
         let shared = kind == "hammer" && number % 8 == 0;
@@ -54,6 +54,12 @@ async fn work_on(store: &SessionStore, kind: &str, key: &str) {
             return;
         }
     }
+}
+
+/// Short, so that everybody can run all tests; `ADJUTANT_TEST_HAMMER_SECONDS=10` for longer.
+fn hammer_time() -> Duration {
+    let seconds = env::var("ADJUTANT_TEST_HAMMER_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs_f64(seconds.unwrap_or(1.5))
 }
 
 fn begin(key: &str) -> Begin {
