@@ -26,10 +26,11 @@ enum File {
 }
 
 pub(super) fn run(arguments: &SchemaArguments) -> Exit {
-    render::json(&match arguments.file {
-        File::Agent => agent_schema().to_value(),
-        File::Defaults => defaults_schema().to_value(),
-        File::Sessions => store_schema(),
-    });
+    // Printed as the types they are: turned into plain values first, their keys would lose their order.
+    match arguments.file {
+        File::Agent => render::json(&agent_schema()),
+        File::Defaults => render::json(&defaults_schema()),
+        File::Sessions => render::json(&store_schema()),
+    }
     Exit::Success
 }
