@@ -28,6 +28,7 @@ mod session_commands;
 mod session_store;
 mod sessions;
 mod shipped;
+mod shipped_live;
 
 #[allow(dead_code, reason = "the tests that use all of it land one by one")]
 mod support;
