@@ -27,8 +27,11 @@ fn github_reads_freely_and_writes_with_a_person_alone() {
         "gh repo delete a/b",
     ];
     let commands = ["gh issue list --limit 3"].into_iter().chain(refused);
-    let script: String =
-        commands.map(|command| format!("CALL Bash {}\n", json!({ "command": command }))).collect();
+    let calls = commands.map(|command| format!("CALL Bash {}", json!({ "command": command })));
+    let script = calls.collect::<Vec<_>>().join(
+        "
+",
+    );
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let output = stage.adjutant(["run", "github", &script, "--json"]).env("PATH", path).output();
     let report = report(&output.unwrap());
