@@ -11,7 +11,7 @@ use super::answers::Answers;
 use super::lines::LineReader;
 use super::outgoing::{self, HookEvent};
 use super::parent::Parent;
-use super::progress::Progress;
+use super::progress::{Progress, Tracker};
 use super::reader::Reader;
 use super::result::ResultFrame;
 use super::shared::{Ending, Outgoing, Phase, Shared, TurnEnd};
@@ -21,7 +21,8 @@ use super::shared::{Ending, Outgoing, Phase, Shared, TurnEnd};
 pub struct Options {
     /// The hooks whose questions should come over the pipe.
     pub hooks: Vec<HookEvent>,
-    /// How long the CLI waits for a hook's answer. After that the tool *runs*, so it is long.
+    /// How long the CLI waits for a hook's answer. After that it does not run the tool, and says
+    /// so to the model (2.1.325) or nothing at all (2.1.197).
     pub hook_timeout_seconds: u64,
     /// Further fields of `initialize`. Seen working on 2.1.197 and 2.1.325: `systemPrompt` (instead
     /// of `--system-prompt-file`) and `sdkMcpServers` (names of tunnelled servers, instead of
@@ -33,6 +34,9 @@ pub struct Options {
     pub max_partial_bytes: usize,
     /// The session that the CLI was started for; another one ends the conversation.
     pub session_id: Option<String>,
+    /// The `total_cost_usd` of the session's last result, where an earlier process had one:
+    /// 2.1.325 goes on counting there, and this turn must not pay for that again.
+    pub session_cost_usd: f64,
 }
 
 impl Default for Options {
@@ -44,6 +48,7 @@ impl Default for Options {
             max_line_bytes: 64 << 20,
             max_partial_bytes: 1 << 20,
             session_id: None,
+            session_cost_usd: 0.0,
         }
     }
 }
@@ -104,7 +109,8 @@ impl Conversation {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let (sender, receiver) = unbounded_channel();
-        let shared = Arc::new(Shared::new(sender, options.max_partial_bytes));
+        let tracker = Tracker::new(options.max_partial_bytes, options.session_cost_usd);
+        let shared = Arc::new(Shared::new(sender, tracker));
         let initialize_id = shared.new_request_id("initialize");
         shared.send(outgoing::initialize(
             &initialize_id,

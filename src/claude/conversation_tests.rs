@@ -334,6 +334,31 @@ async fn reading_goes_on_while_the_cli_does_not_read() {
 }
 
 #[tokio::test]
+async fn a_prompt_is_never_a_command() {
+    let (mut conversation, mut cli, _) = open(Options::default()).await;
+    let (_, prompt) = tokio::join!(conversation.turn("/clear"), async {
+        let prompt = cli.read().await;
+        cli.write(&result("", 0.0)).await;
+        prompt
+    });
+    assert_eq!(prompt["message"]["content"], "\n/clear");
+}
+
+#[tokio::test]
+async fn a_turn_that_the_cli_began_itself_is_not_ours() {
+    let (mut conversation, mut cli, parent) = open(Options::default()).await;
+    let (end, ()) = tokio::join!(conversation.turn("x"), async {
+        cli.read().await;
+        let mut unasked = result("a command ended", 0.0);
+        unasked["origin"] = json!({"kind": "task-notification"});
+        cli.write(&unasked).await;
+        cli.write(&result("mine", 0.0)).await;
+    });
+    assert_eq!(text_of(&end), "mine");
+    assert_eq!(*parent.seen.lock().unwrap(), ["stale"]);
+}
+
+#[tokio::test]
 async fn line_separators_inside_a_prompt_are_escaped() {
     let (mut conversation, mut cli, _) = open(Options::default()).await;
     let (_, line) = tokio::join!(conversation.turn("a\u{2028}b"), async {

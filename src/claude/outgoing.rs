@@ -86,8 +86,14 @@ pub(super) fn initialize(
 }
 
 /// A prompt.
+///
+/// A text that begins with a slash is a command to the CLI, which then answers itself, with
+/// `success` and without asking the model; `--disable-slash-commands` only changes what it says.
+/// Behind a line feed both versions take it for text.
 pub(super) fn user_message(prompt: &str) -> Vec<u8> {
-    line(&json!({"type": "user", "message": {"role": "user", "content": prompt}}))
+    let guard = if prompt.starts_with('/') { "\n" } else { "" };
+    let content = format!("{guard}{prompt}");
+    line(&json!({"type": "user", "message": {"role": "user", "content": content}}))
 }
 
 /// Ends the running turn; its result still comes.
@@ -145,7 +151,7 @@ pub(super) fn mcp_response(response: Option<Value>) -> Value {
 
 /// The answer when nobody could judge: a refusal in the form of the question.
 ///
-/// An *error* as the answer to a hook would let the tool run, so it must not be that.
+/// An *error* as the answer to a hook lets the tool run (seen on both versions), so it is never that.
 pub(super) fn closed_answer(request_id: &str, closed: &Closed, reason: &str) -> Vec<u8> {
     match closed {
         Closed::Hook => {

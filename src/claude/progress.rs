@@ -31,16 +31,20 @@ pub(super) struct Tracker {
     last_message: String,
     /// Dollars of the process before this turn.
     cost_before: f64,
+    /// Dollars of the session before this process, until the first result told whether they count.
+    session_cost: f64,
     limit: usize,
 }
 
 impl Tracker {
-    pub(super) fn new(limit: usize) -> Self {
+    /// `session_cost` is what the session had cost before this process.
+    pub(super) fn new(limit: usize, session_cost: f64) -> Self {
         Self {
             progress: Progress::default(),
             streaming: String::new(),
             last_message: String::new(),
             cost_before: 0.0,
+            session_cost,
             limit,
         }
     }
@@ -77,6 +81,10 @@ impl Tracker {
     }
 
     pub(super) fn note_result(&mut self, result: &ResultFrame) {
+        let session_cost = std::mem::take(&mut self.session_cost);
+        if counts_the_session(result) {
+            self.cost_before += session_cost;
+        }
         // `total_cost_usd` counts from the start of the process. Where it went back (`/clear`),
         // the whole of it is this turn's.
         let difference = result.total_cost_usd - self.cost_before;
@@ -101,6 +109,13 @@ impl Tracker {
         join(&mut self.progress.partial, text);
         keep_end(&mut self.progress.partial, self.limit);
     }
+}
+
+/// 2.1.325 goes on counting where a resumed session had stopped, 2.1.197 begins at nothing. In the
+/// first case the models have written more than this turn has.
+fn counts_the_session(result: &ResultFrame) -> bool {
+    let written: u64 = result.model_usage.values().map(|model| model.usage.output_tokens).sum();
+    written > result.usage.output_tokens
 }
 
 fn join(whole: &mut String, text: &str) {
@@ -128,6 +143,7 @@ fn add(sum: &mut Usage, more: Usage) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claude::ModelUsage;
 
     fn message(id: &str, text: &str) -> Assistant {
         let blocks = vec![Block::Text(text.to_owned())];
@@ -136,7 +152,7 @@ mod tests {
 
     #[test]
     fn blocks_of_one_message_are_one_round_trip() {
-        let mut tracker = Tracker::new(100);
+        let mut tracker = Tracker::new(100, 0.0);
         assert!(tracker.note_message(&message("a", "one")));
         assert!(!tracker.note_message(&message("a", "two")));
         assert!(tracker.note_message(&message("b", "three")));
@@ -146,7 +162,7 @@ mod tests {
 
     #[test]
     fn text_being_written_counts_until_the_whole_message_comes() {
-        let mut tracker = Tracker::new(100);
+        let mut tracker = Tracker::new(100, 0.0);
         tracker.note_delta("hal");
         tracker.note_delta("f");
         assert_eq!(tracker.snapshot().partial, "half");
@@ -156,14 +172,14 @@ mod tests {
 
     #[test]
     fn much_text_keeps_its_end_and_its_characters() {
-        let mut tracker = Tracker::new(5);
+        let mut tracker = Tracker::new(5, 0.0);
         tracker.note_message(&message("a", "äöüß"));
         assert_eq!(tracker.progress.partial, "üß");
     }
 
     #[test]
     fn the_cost_of_a_turn_is_the_difference() {
-        let mut tracker = Tracker::new(5);
+        let mut tracker = Tracker::new(5, 0.0);
         let total = |total_cost_usd| ResultFrame { total_cost_usd, ..ResultFrame::default() };
         tracker.begin_turn();
         tracker.note_result(&total(0.5));
@@ -176,5 +192,27 @@ mod tests {
         tracker.begin_turn();
         tracker.note_result(&total(0.25));
         assert_eq!(tracker.progress.cost_usd.to_string(), "0.125");
+    }
+
+    #[test]
+    fn a_resumed_session_does_not_pay_twice() {
+        let result = |written| {
+            let usage = Usage { output_tokens: written, ..Usage::default() };
+            let model = ModelUsage { usage, cost_usd: 0.75 };
+            ResultFrame {
+                total_cost_usd: 0.75,
+                usage: Usage { output_tokens: 5, ..Usage::default() },
+                model_usage: [("m".to_owned(), model)].into(),
+                ..ResultFrame::default()
+            }
+        };
+        let cost = |written| {
+            let mut tracker = Tracker::new(5, 0.5);
+            tracker.begin_turn();
+            tracker.note_result(&result(written));
+            tracker.progress.cost_usd.to_string()
+        };
+        assert_eq!(cost(10), "0.25", "as 2.1.325 counts");
+        assert_eq!(cost(5), "0.75", "as 2.1.197 counts");
     }
 }

@@ -150,7 +150,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 // An unknown session to resume: the CLI says so in a result, unasked, and ends.
                 return Some(Ending::Result(result));
             }
-            let waited_for = state.phase == Phase::Running;
+            let waited_for = state.phase == Phase::Running && !result.is_unasked();
             if waited_for {
                 state.tracker.note_result(&result);
             }

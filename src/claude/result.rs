@@ -9,8 +9,20 @@ use super::frame::Usage;
 
 /// A `result` frame.
 ///
-/// `subtype: success` with `is_error: true` is a failure: an API error looks like that. After an
-/// interrupt the subtype is `error_during_execution` and `terminal_reason` begins with `aborted`.
+/// `subtype: success` with `is_error: true` is a failure. What both versions were seen to send:
+///
+/// | what happened | subtype | else |
+/// |---|---|---|
+/// | HTTP 400, 401, 429, 500, 529 | `success` | `is_error`, `api_error_status`, `result` has the text |
+/// | `--max-turns` | `error_max_turns` | `errors`, no `result`; the next turn works |
+/// | `--max-budget-usd` | `error_max_budget_usd` | `errors`, no `result` |
+/// | interrupt | `error_during_execution` | `terminal_reason` begins with `aborted` |
+/// | unknown session | `error_during_execution` | `errors`, before `initialize` is answered; exit 1 |
+/// | a call was refused | as if not | `permission_denials` has it: by a hook, a deny rule, or us |
+/// | a tool that `--tools` leaves out | as if not | *not* among the denials: the tool does not exist |
+///
+/// All of those statuses, 401 too, are first tried again ten times over minutes, unless
+/// `CLAUDE_CODE_MAX_RETRIES` says otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResultFrame {
     /// What kind of end it was.
@@ -29,7 +41,10 @@ pub struct ResultFrame {
     pub terminal_reason: Option<String>,
     /// The conversation.
     pub session_id: String,
-    /// Dollars since the *process* began, not the turn.
+    /// What began the turn, where it was no prompt: `task-notification` when a command that the
+    /// agent left in the background came to its end.
+    pub origin: Option<String>,
+    /// Dollars since the *process* began, not the turn; with 2.1.325, since the session began.
     pub total_cost_usd: f64,
     /// Round trips with the model in this turn.
     pub num_turns: u64,
@@ -91,6 +106,11 @@ impl ResultFrame {
         self.subtype == ResultSubtype::Success && !self.is_error
     }
 
+    /// Whether the CLI began this turn itself; then nobody waits for its result.
+    pub fn is_unasked(&self) -> bool {
+        self.origin.as_deref() == Some("task-notification")
+    }
+
     /// Whether the turn was cut off by an interrupt.
     pub fn is_aborted(&self) -> bool {
         self.terminal_reason.as_deref().is_some_and(|reason| reason.starts_with("aborted"))
@@ -107,6 +127,7 @@ impl ResultFrame {
             api_error_status: map.whole("api_error_status"),
             terminal_reason: map.text("terminal_reason"),
             session_id: map.text_or_empty("session_id"),
+            origin: map.object("origin").text("kind"),
             total_cost_usd: map.number("total_cost_usd").unwrap_or(0.0),
             num_turns: map.whole("num_turns").unwrap_or(0),
             duration_ms: map.whole("duration_ms").unwrap_or(0),

@@ -80,8 +80,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(outgoing: UnboundedSender<Outgoing>, partial_limit: usize) -> Self {
-        let state = State { phase: Phase::Opening, tracker: Tracker::new(partial_limit) };
+    pub(super) fn new(outgoing: UnboundedSender<Outgoing>, tracker: Tracker) -> Self {
+        let state = State { phase: Phase::Opening, tracker };
         Self {
             state: Mutex::new(state),
             changed: Notify::new(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use adjutant::claude::{
     Approval, ApprovalRequest, BoxFuture, Conversation, Ending, HookVerdict, Observation, Options,
-    Parent, ResultFrame, ToolUse, TurnEnd,
+    Parent, ResultFrame, ResultSubtype, ToolUse, TurnEnd,
 };
 use adjutant::plan::Features;
 use adjutant::scripted::ScriptedModel;
@@ -88,6 +88,7 @@ impl Parent for Judge {
             Observation::ToolFinished { is_error, text, .. } => {
                 self.note(format!("finished {is_error} {text}"));
             }
+            Observation::StaleResult => self.note("stale".into()),
             _ => {}
         }
     }
@@ -232,6 +233,33 @@ async fn three_megabytes_arrive_whole(version: &str) {
         content => content.as_str().into_iter().collect::<Vec<_>>(),
     });
     assert!(texts.into_iter().any(|text| text == prompt), "the prompt is not in the request");
+}
+
+#[test_case("2.1.325")]
+#[test_case("2.1.197")]
+#[tokio::test]
+async fn a_turn_gets_its_own_answer_and_a_failure_is_one(version: &str) {
+    let Some(mut talk) = talk(version).await else { return };
+    let end = in_time(talk.conversation.turn("/compact\nSAY it was text")).await;
+    assert_eq!(result(&end).result.as_deref(), Some("it was text"));
+
+    // When a command in the background ends, the CLI begins a turn of its own.
+    let script = "CALL Bash {\"command\": \"echo x\", \"run_in_background\": true}\nSAY started";
+    let end = in_time(talk.conversation.turn(script)).await;
+    assert_eq!(result(&end).result.as_deref(), Some("started"));
+    in_time(async {
+        while !talk.judge.seen("stale") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let end = in_time(talk.conversation.turn("SAY mine")).await;
+    assert_eq!(result(&end).result.as_deref(), Some("mine"));
+
+    let end = in_time(talk.conversation.turn("FAIL 401 final")).await;
+    let failed = result(&end);
+    assert!(failed.is_error && failed.subtype == ResultSubtype::Success, "{failed:?}");
+    assert_eq!(failed.api_error_status, Some(401));
 }
 
 #[test_case("2.1.325", true)]
