@@ -157,3 +157,37 @@ fn lines_are_followed_through_a_rotation() {
     reader.kill().expect("ended");
     reader.wait().expect("gone");
 }
+
+#[test]
+fn the_page_about_the_audit_log_names_every_field_and_says_what_verify_says() {
+    let page = include_str!("../../docs/audit.md");
+    let context = TestContext::new();
+    let options = AuditOptions {
+        arguments: adjutant::record::ArgumentDetail::Full,
+        ..AuditOptions::default()
+    };
+    let log = AuditLog::open(&log_of(&context), options);
+    let rules = adjutant::policy::GatewayRules::deny_all(Path::new("rules.json"));
+    let mut full = line(0).judged(&adjutant::policy::evaluate(&rules, "dev", "db", None));
+    full.known_by = Some(adjutant::identity::KnownBy::Pipe);
+    full.latency_us = Some(1);
+    full.error = Some("TIMEOUT".to_owned());
+    (full.request_bytes, full.response_bytes) = (Some(1), Some(2));
+    full.run_id = Some(adjutant::base::RunId::new());
+    full.call_id = Some("toolu_1".to_owned());
+    full.arguments = Some(serde_json::json!({}));
+    (0..3).for_each(|_| log.record(&full).expect("a line"));
+    let text = fs::read_to_string(log_of(&context)).expect("the log");
+    let stored: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
+    let fields = stored.as_object().expect("an object");
+    assert_eq!(fields.len(), 19, "{stored}");
+    for field in fields.keys() {
+        assert!(page.contains(&format!("`{field}`")), "the page does not name `{field}`");
+    }
+    let session = &crate::policy::examples(page, "verify")[0];
+    let expected = session.lines().nth(1).expect("an answer");
+    let output = context.run(["audit", "--verify"]);
+    let said = String::from_utf8_lossy(&output.stdout)
+        .replace(&format!("{}/", context.root().display()), "");
+    assert_eq!(said.lines().next(), Some(expected));
+}

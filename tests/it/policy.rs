@@ -266,3 +266,33 @@ fn the_matrix_as_table_and_as_page() {
         assert!(!text.contains(fetched), "the page needs nothing else, but has `{fetched}`");
     }
 }
+
+/// The fenced text behind `<!-- test: NAME -->` in a page, every time it stands there.
+pub(crate) fn examples(page: &str, name: &str) -> Vec<String> {
+    let mark = format!("<!-- test: {name} -->\n```");
+    let fenced = page.split(&mark).skip(1).map(|rest| {
+        let body = rest.split_once('\n').expect("a language").1;
+        body.split("\n```").next().expect("an end").to_owned() + "\n"
+    });
+    fenced.collect()
+}
+
+#[test]
+fn the_page_about_policy_says_what_the_program_says() {
+    let page = include_str!("../../docs/policy.md");
+    let context = TestContext::new();
+    context.write(RULES, &examples(page, "rules")[0]);
+    context.agent("dev", &examples(page, "agent dev")[0]);
+    let sessions = examples(page, "run");
+    assert_eq!(sessions.len(), 2);
+    for session in sessions {
+        let lines: Vec<&str> = session.lines().collect();
+        for pair in lines.chunks(2) {
+            let words: Vec<&str> =
+                pair[0].strip_prefix("$ adjutant ").expect("a command").split(' ').collect();
+            let output = context.adjutant([]).args(&words).output().expect("the program starts");
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(said.lines().next(), Some(pair[1]), "{}\n{output:?}", pair[0]);
+        }
+    }
+}
