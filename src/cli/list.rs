@@ -39,6 +39,9 @@ struct Row<'e> {
 
 pub(super) fn run(settings: &Settings, arguments: &ListArguments) -> Exit {
     let snapshot = Snapshot::load(settings);
+    for found in snapshot.folder_diagnostics().iter().chain(snapshot.defaults_diagnostics()) {
+        render::talk(found);
+    }
     if arguments.json {
         let rows: Vec<Row<'_>> = snapshot.entries().iter().map(|e| row(e, settings)).collect();
         render::json(&rows);

@@ -195,7 +195,9 @@ fn an_agents_folder_outside_of_the_project_is_not_read() {
     let output = context.run(["check"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("leaves the project"));
-    assert_eq!(String::from_utf8_lossy(&context.run(["list", "--json"]).stdout).trim(), "[]");
+    let list = context.run(["list", "--json"]);
+    assert_eq!(String::from_utf8_lossy(&list.stdout).trim(), "[]");
+    assert!(String::from_utf8_lossy(&list.stderr).contains("leaves the project"));
 }
 
 /// H3: what stands in a name or a value cannot begin a line of its own.
