@@ -20,6 +20,16 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
+/// Writes a script that only its owner can run, and that must not be there yet.
+pub fn write_program(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o700)
+        .open(path)?
+        .write_all(text.as_bytes())
+}
+
 /// Creates a private folder that must not be there yet.
 pub fn create_new_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;

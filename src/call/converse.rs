@@ -9,7 +9,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::bridge::Bridge;
-use crate::claude::{Conversation, Ending, Handle, OpenError, Options, Progress, TurnEnd};
+use crate::claude::{
+    Conversation, Ending, Handle, OpenError, Options, Progress, ResultFrame, TurnEnd,
+};
 use crate::worker::{Launch, Process, ProcessEnd, StartFailed, Urgency, start};
 
 /// How long an interrupted turn may take to say its last word.
@@ -86,13 +88,16 @@ pub(super) enum Ended {
 }
 
 /// Starts the process, says `message`, and waits for the answer or for `leash`. Nothing of it is left afterwards.
+///
+/// `reply` sees every good result and may say one thing more, in the same conversation.
 pub(super) async fn converse(
     launch: Launch,
-    message: &str,
+    message: String,
     options: Options,
     bridge: &Arc<Bridge>,
     leash: &Leash,
     started: impl FnOnce(&Process),
+    reply: impl FnMut(&ResultFrame) -> Option<String>,
 ) -> Run {
     let mut process = match start(launch).await {
         Ok(process) => process,
@@ -105,45 +110,78 @@ pub(super) async fn converse(
         }
     };
     started(&process);
-    let (ended, progress) = talk(&mut process, message, options, bridge, leash).await;
+    let (ended, progress) = talk(&mut process, message, options, bridge, leash, reply).await;
     Run { ended, progress, stderr: process.stderr_tail() }
 }
 
 async fn talk(
     process: &mut Process,
-    message: &str,
+    mut message: String,
     options: Options,
     bridge: &Arc<Bridge>,
     leash: &Leash,
+    mut reply: impl FnMut(&ResultFrame) -> Option<String>,
 ) -> (Ended, Progress) {
     let mut conversation = match open(process, options, bridge, leash).await {
         Ok(conversation) => conversation,
         Err(ended) => return (ended, Progress::default()),
     };
-    let handle = conversation.handle();
-    let stopped = {
-        let turn = conversation.turn(message);
-        tokio::pin!(turn);
-        tokio::select! {
-            end = &mut turn => Ok(end),
-            stop = leash.pulled(bridge.signs()) => {
-                interrupt(&handle, turn).await;
-                Err(stop)
+    let mut before = Progress::default();
+    loop {
+        let (ended, progress) = turn(&mut conversation, &message, bridge, leash).await;
+        let progress = together(&before, progress);
+        match ended {
+            Err(stop) => {
+                process.end(Urgency::Polite { grace: GRACE }).await;
+                return (Ended::Stopped(stop), progress);
+            }
+            Ok(ending) => {
+                let Some(more) = good(&ending).and_then(&mut reply) else {
+                    conversation.close();
+                    let end = say_goodbye(process, &ending).await;
+                    return (Ended::Turn(ending, end), progress);
+                };
+                message = more;
+                before = progress;
             }
         }
-    };
-    match stopped {
-        Ok(TurnEnd { ending, progress }) => {
-            conversation.close();
-            let end = say_goodbye(process, &ending).await;
-            (Ended::Turn(ending, end), progress)
-        }
-        Err(stop) => {
-            let progress = handle.progress();
-            process.end(Urgency::Polite { grace: GRACE }).await;
-            (Ended::Stopped(stop), progress)
+    }
+}
+
+/// One turn, to an end of its own or ours.
+async fn turn(
+    conversation: &mut Conversation,
+    message: &str,
+    bridge: &Arc<Bridge>,
+    leash: &Leash,
+) -> (Result<Ending, Stop>, Progress) {
+    let handle = conversation.handle();
+    let turn = conversation.turn(message);
+    tokio::pin!(turn);
+    tokio::select! {
+        TurnEnd { ending, progress } = &mut turn => (Ok(ending), progress),
+        stop = leash.pulled(bridge.signs()) => {
+            interrupt(&handle, turn).await;
+            (Err(stop), handle.progress())
         }
     }
+}
+
+fn good(ending: &Ending) -> Option<&ResultFrame> {
+    match ending {
+        Ending::Result(result) => Some(result.as_ref()).filter(|result| result.is_success()),
+        Ending::StreamEnded
+        | Ending::LineTooLong { .. }
+        | Ending::ReadFailed { .. }
+        | Ending::WrongSession { .. } => None,
+    }
+}
+
+/// Several turns of one call: what they cost counts together, what was written last counts.
+fn together(before: &Progress, mut now: Progress) -> Progress {
+    now.cost_usd += before.cost_usd;
+    now.turns += before.turns;
+    now
 }
 
 async fn open(

@@ -1,25 +1,31 @@
 //! What a run's end means for its caller.
 
 use super::converse::{Ended, Run, Stop};
+use super::wanted::Wanted;
 use crate::base::{one_line, shorten};
 use crate::catalog::Agent;
 use crate::claude::{Ending, OpenError, ResultFrame, ResultSubtype};
-use crate::outcome::{Code, Failure};
+use crate::outcome::{Answer, Code, Failure};
 use crate::worker::{ProcessEnd, StartFailed};
 
 /// The answer, or why there is none. Success is a `result` that says so, nothing else.
-pub(super) fn judge(agent: &Agent, run: &Run) -> Result<String, Failure> {
+pub(super) fn judge(agent: &Agent, run: &Run, wanted: &Wanted) -> Result<Answer, Failure> {
     let failure = match &run.ended {
         Ended::NotStarted(error) => not_started(error),
         Ended::NotOpened(error, end) => not_opened(error, *end, &run.stderr),
         Ended::Turn(Ending::Result(result), _) if result.is_success() => {
-            return Ok(result.result.clone().unwrap_or_default());
+            return wanted.answer(agent, result);
         }
         Ended::Turn(Ending::Result(result), _) => bad_result(agent, result),
         Ended::Turn(ending, end) => no_result(agent, ending, *end, &run.stderr),
         Ended::Stopped(stop) => stopped(agent, stop),
     };
     Err(failure.with_partial(run.progress.partial.clone()))
+}
+
+/// Whether the turn came to a good end, whatever the answer is worth.
+pub(super) fn turn_was_completed(run: &Run) -> bool {
+    matches!(&run.ended, Ended::Turn(Ending::Result(result), _) if result.is_success())
 }
 
 /// Whether the process said that it does not know the conversation it was to resume.

@@ -15,6 +15,7 @@ mod request;
 mod start_up;
 mod status;
 mod steps;
+mod wanted;
 
 pub use credentials::{config_dir, credentials};
 pub use orchestrator::Orchestrator;

@@ -11,11 +11,12 @@ use tokio_util::sync::CancellationToken;
 use super::bridge::Bridge;
 use super::converse::{Leash, Run, converse};
 use super::find::find;
-use super::judge::{conversation_is_unknown, judge, stopped};
+use super::judge::{conversation_is_unknown, judge, stopped, turn_was_completed};
 use super::orchestrator::Orchestrator;
 use super::program::Program;
 use super::request::Request;
 use super::status::{Status, StatusBoard};
+use super::wanted::Wanted;
 use super::{converse::Stop, cut, prepare};
 use crate::base::{RunId, create_private_dir, write_atomic};
 use crate::catalog::Agent;
@@ -24,7 +25,7 @@ use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
 use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
 use crate::sessions::{Begin, CompletedTurn, Lease, SessionError, SessionKey, Start};
-use crate::worker::{Permit, Posting};
+use crate::worker::{Permit, Posting, Process};
 
 /// One call on its way through the steps.
 pub(super) struct Call {
@@ -56,6 +57,7 @@ struct Ground {
     program: Program,
     memory: Option<String>,
     folder: PathBuf,
+    wanted: Wanted,
     leash: Leash,
 }
 
@@ -134,11 +136,12 @@ impl Call {
         let leash = self.leash(&agent);
         let _permit = self.admit(shared, &agent, &leash).await?;
         let ground = self.ground(shared, agent, leash).await?;
-        let text = match ground.agent.session {
+        let mut answer = match ground.agent.session {
             true => self.go_on(shared, &ground).await?,
             false => self.pass_by(shared, &ground).await?,
         };
-        Ok(Answer { text: self.cut(shared, &ground.agent, text), output: None })
+        answer.text = self.cut(shared, &ground.agent, answer.text);
+        Ok(answer)
     }
 
     fn leash(&self, agent: &Agent) -> Leash {
@@ -196,18 +199,19 @@ impl Call {
         let folder = prepare::folder(&agent, &shared.settings)?;
         let memory = prepare::memory(&agent)?;
         let program = shared.programs.find(&shared.settings).await?;
-        Ok(Ground { agent, program, memory, folder, leash })
+        let wanted = Wanted::of(&agent)?;
+        Ok(Ground { agent, program, memory, folder, wanted, leash })
     }
 
     /// `session: false`: a fresh process that leaves no transcript.
-    async fn pass_by(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<String, Failure> {
+    async fn pass_by(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<Answer, Failure> {
         let run =
             self.converse(shared, ground, &ground.folder, &ConversationStart::Passing).await?;
-        judge(&ground.agent, &run)
+        judge(&ground.agent, &run, &ground.wanted)
     }
 
     /// `session: true`: the conversation goes on where it ended.
-    async fn go_on(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<String, Failure> {
+    async fn go_on(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<Answer, Failure> {
         let mut lease = self.lease(shared, ground).await?;
         let mut run = self.resume(shared, ground, &lease).await?;
         if lease.start() == Start::Resume && conversation_is_unknown(&run) {
@@ -218,11 +222,11 @@ impl Call {
             run = self.resume(shared, ground, &lease).await?;
         }
         self.facts.session_id = Some(lease.session_id().to_string());
-        let judged = judge(&ground.agent, &run);
+        let judged = judge(&ground.agent, &run, &ground.wanted);
         let cost_usd = run.progress.cost_usd;
-        match judged {
-            Ok(_) => lease.completed(CompletedTurn { turns: 1, cost_usd }).await,
-            Err(_) => lease.failed(cost_usd).await,
+        match turn_was_completed(&run) {
+            true => lease.completed(CompletedTurn { turns: 1, cost_usd }).await,
+            false => lease.failed(cost_usd).await,
         }
         self.facts.notes.extend(lease.notes().iter().cloned());
         judged
@@ -299,15 +303,17 @@ impl Call {
             .map_err(|error| no_folder(&error))?;
         let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
         let bridge = Arc::new(Bridge::new(Arc::clone(agent), self.board.clone()));
-        let options = Options { session_id: session_of(start), ..Options::default() };
+        let options = options(shared, start);
         let message = self.request.message(&self.caller.name, self.run);
-        let run = converse(launch, &message, options, &bridge, &ground.leash, |process| {
+        let started = |process: &Process| {
             if let Some(posting) = &self.posting {
                 posting.started(process);
             }
             shared.history.started(self.run, agent.name.as_str(), process.pid());
-        })
-        .await;
+        };
+        let objections = ground.wanted.objections();
+        let run =
+            converse(launch, message, options, &bridge, &ground.leash, started, objections).await;
         self.facts.denials.extend(bridge.seen().denials);
         *self.facts.cost_usd.get_or_insert(0.0) += run.progress.cost_usd;
         *self.facts.turns.get_or_insert(0) += run.progress.turns;
@@ -396,6 +402,12 @@ fn split_advice(text: &str) -> (String, String) {
 fn contract_of(agent: &Agent) -> String {
     let meaning = serde_json::to_vec(agent).unwrap_or_default();
     format!("sha256:{:x}", Sha256::digest(meaning))
+}
+
+fn options(shared: &Orchestrator, start: &ConversationStart) -> Options {
+    let most = shared.catalog.snapshot().orchestration().max_line_mb << 20;
+    let max_line_bytes = usize::try_from(most).unwrap_or(usize::MAX);
+    Options { session_id: session_of(start), max_line_bytes, ..Options::default() }
 }
 
 fn session_of(start: &ConversationStart) -> Option<String> {

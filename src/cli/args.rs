@@ -15,7 +15,7 @@ use super::schema::SchemaArguments;
 use super::sessions::SessionsCommand;
 use super::show::ShowArguments;
 
-use super::{doctor, gateway, plan, run, serve, trust};
+use super::{demo, doctor, gateway, plan, run, serve, trust};
 
 /// Delegates work to Claude Code subagents that have rights, tools and limits of their own.
 #[derive(Debug, Parser)]
@@ -96,6 +96,7 @@ pub(super) enum Command {
     Run(run::RunArguments),
     Plan(plan::PlanArguments),
     Doctor(doctor::DoctorArguments),
+    Demo(demo::DemoArguments),
     Gateway(gateway::GatewayArguments),
     Trust(trust::TrustArguments),
     /// Print a completion script for a shell

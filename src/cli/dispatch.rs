@@ -8,8 +8,8 @@ use clap::Parser;
 use super::args::{Arguments, Command};
 use super::exit::Exit;
 use super::{
-    audit, check, completions, doctor, explain, gateway, init, list, matrix, new, plan, render,
-    run as run_command, runs, schema, serve, sessions, show, trust,
+    audit, check, completions, demo, doctor, explain, gateway, init, list, matrix, new, plan,
+    render, run as run_command, runs, schema, serve, sessions, show, trust,
 };
 use crate::config::Settings;
 use crate::worker;
@@ -17,6 +17,9 @@ use crate::worker;
 /// Runs the program and says how it ended.
 pub fn main() -> ExitCode {
     if let Some(code) = worker::hidden_command() {
+        return code;
+    }
+    if let Some(code) = demo::hidden_command() {
         return code;
     }
     run(&Arguments::parse()).into()
@@ -42,6 +45,7 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Run(arguments) => run_command::run(arguments, settings),
         Command::Plan(arguments) => plan::run(arguments, settings),
         Command::Doctor(arguments) => doctor::run(arguments, settings),
+        Command::Demo(arguments) => demo::run(arguments, settings),
         Command::Gateway(arguments) => gateway::run(arguments, &settings),
         Command::Trust(arguments) => trust::run(arguments, &settings),
         Command::Completions { shell } => completions::run(*shell),

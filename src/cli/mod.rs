@@ -8,6 +8,7 @@ mod args;
 mod audit;
 mod check;
 mod completions;
+mod demo;
 mod dispatch;
 mod doctor;
 mod exit;

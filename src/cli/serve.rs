@@ -5,9 +5,10 @@ use clap::Args;
 use super::dispatch::refuse;
 use super::exit::Exit;
 use super::runtime::start_shutdown;
-use super::{logging, nesting, runtime};
+use super::{logging, nesting, render, runtime};
 use crate::call::Orchestrator;
-use crate::config::Settings;
+use crate::config::{GatewayOptions, Settings};
+use crate::gateway::Gateway;
 use crate::identity::{Caller, KnownBy};
 use crate::server::serve_stdio;
 
@@ -29,6 +30,13 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
     if let Some(refused) = nesting::refuse_inside_a_run("serve") {
         return refused;
     }
+    let options = match GatewayOptions::from_environment() {
+        Ok(options) => options,
+        Err(error) => {
+            render::problem(error);
+            return Exit::Usage;
+        }
+    };
     logging::start(&arguments.log, "info");
     let known_by = if arguments.caller == "main" { KnownBy::Fallback } else { KnownBy::Asserted };
     let caller = Caller { name: arguments.caller.clone(), known_by };
@@ -37,8 +45,9 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
             Ok(shutdown) => shutdown,
             Err(error) => return refuse(&error),
         };
+        let gateway = Gateway::start(&settings, options);
         let orchestrator = Orchestrator::start(settings, shutdown);
-        match serve_stdio(orchestrator, caller).await {
+        match Box::pin(serve_stdio(orchestrator, gateway, caller)).await {
             Ok(()) => Exit::Success,
             Err(error) => refuse(&error),
         }

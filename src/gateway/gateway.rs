@@ -68,9 +68,10 @@ impl Gateway {
         gateway
     }
 
-    /// Whether there is anything behind this gateway: `adjutant serve` offers its tools only then.
-    pub fn has_config(&self) -> bool {
-        self.files.mcp_config.path.exists()
+    /// Whether there is any server behind this gateway, besides Adjutant's own entry: `adjutant serve`
+    /// offers the gateway's tools only then, because every agent carries them in its context.
+    pub fn has_servers(&self) -> bool {
+        !self.in_force.load().servers.is_empty()
     }
 
     /// Whether `get_gateway_status` is offered.

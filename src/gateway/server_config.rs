@@ -164,6 +164,11 @@ pub struct ServerSet {
 }
 
 impl ServerSet {
+    /// Whether it names no server.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Reads the text of `.mcp.json`.
     pub fn parse(text: &str) -> Result<Self, GatewayError> {
         let invalid = |reason: String| GatewayError::InvalidServers { reason };

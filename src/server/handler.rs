@@ -14,8 +14,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{answer, progress, tools};
+use super::{answer, gateway_tools, progress, tools};
 use crate::call::{Orchestrator, Request, StatusBoard};
+use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Report};
 
@@ -23,17 +24,26 @@ use crate::outcome::{Code, Failure, Report};
 #[derive(Clone)]
 pub(super) struct Handler {
     orchestrator: Arc<Orchestrator>,
+    gateway: Arc<Gateway>,
     caller: Caller,
 }
 
 impl Handler {
-    pub(super) fn new(orchestrator: Arc<Orchestrator>, caller: Caller) -> Self {
-        Self { orchestrator, caller }
+    pub(super) fn new(
+        orchestrator: Arc<Orchestrator>,
+        gateway: Arc<Gateway>,
+        caller: Caller,
+    ) -> Self {
+        Self { orchestrator, gateway, caller }
     }
 
     fn tools(&self) -> Vec<Tool> {
         let agents = self.orchestrator.callable_by(&self.caller);
-        tools::definitions(agents.iter().map(AsRef::as_ref))
+        let mut tools = tools::definitions(agents.iter().map(AsRef::as_ref));
+        if self.gateway.has_servers() {
+            tools.extend(gateway_tools::definitions(self.gateway.debug()));
+        }
+        tools
     }
 
     async fn run_one(
@@ -62,6 +72,10 @@ impl Handler {
         answer::many(&futures_util::future::join_all(runs).await)
     }
 
+    fn is_gateway_tool(&self, name: &str) -> bool {
+        self.gateway.has_servers() && gateway_tools::is_gateway_tool(name, self.gateway.debug())
+    }
+
     /// One run, with progress where the caller asked for it.
     async fn run(&self, request: Request, context: &RequestContext<RoleServer>) -> Report {
         let (board, status) = StatusBoard::new();
@@ -78,12 +92,14 @@ impl Handler {
         R: Future<Output = bool>,
     {
         let mut changes = self.orchestrator.catalog_changes();
+        let mut servers = self.gateway.changes();
         let mut known = self.tools();
         tokio::pin!(gone);
         loop {
             tokio::select! {
                 () = &mut gone => return,
                 changed = changes.changed() => if changed.is_err() { return },
+                changed = servers.changed() => if changed.is_err() { return },
             }
             let now = self.tools();
             if now != known {
@@ -123,6 +139,9 @@ impl ServerHandler for Handler {
         match request.name.as_ref() {
             tools::RUN_SUBAGENT => Ok(self.run_one(arguments, &context).await.into()),
             tools::RUN_SUBAGENTS => Ok(self.run_many(arguments, &context).await.into()),
+            name if self.is_gateway_tool(name) => {
+                gateway_tools::call(&self.gateway, None, name, arguments, &context).await
+            }
             unknown => {
                 let message = format!("there is no tool `{unknown}`");
                 Err(ErrorData::new(ErrorCode::INVALID_PARAMS, message, None))

@@ -6,18 +6,21 @@ use rmcp::ServiceExt;
 use rmcp::transport::stdio_pipes;
 
 use super::handler::Handler;
+use super::raw_results::RawResults;
 use crate::call::Orchestrator;
+use crate::gateway::Gateway;
 use crate::identity::Caller;
 
 /// Serves one caller until it goes away; then ends what it had started.
 pub async fn serve_stdio(
     orchestrator: Arc<Orchestrator>,
+    gateway: Arc<Gateway>,
     caller: Caller,
 ) -> Result<(), ServeError> {
-    let handler = Handler::new(Arc::clone(&orchestrator), caller);
+    let handler = Handler::new(Arc::clone(&orchestrator), Arc::clone(&gateway), caller);
     let stopping = orchestrator.shutdown().stopping().clone();
     let service = tokio::select! {
-        service = handler.serve(stdio_pipes()) => service.map_err(|error| ServeError::Handshake(Box::new(error)))?,
+        service = RawResults(handler).serve(stdio_pipes()) => service.map_err(|error| ServeError::Handshake(Box::new(error)))?,
         () = stopping.cancelled() => return Ok(()),
     };
     let stop = service.cancellation_token();
@@ -32,7 +35,7 @@ pub async fn serve_stdio(
             waiting.await.map(drop)
         }
     };
-    orchestrator.end_all().await;
+    tokio::join!(orchestrator.end_all(), gateway.shutdown());
     ended.map_err(ServeError::Broken)
 }
 

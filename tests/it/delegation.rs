@@ -1,5 +1,6 @@
 //! A delegation with the real `claude`: rights of its own, nothing of its surroundings, an honest answer.
 
+use adjutant::scripted::{Message, Reply};
 use serde_json::{Value, json};
 use test_case::test_case;
 
@@ -221,4 +222,50 @@ fn a_main_claude_delegates_to_a_subagent_claude(version: &str) {
     );
     let events = std::fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
     assert!(events.contains("RunEnded") && events.contains("SUCCESS"), "{events}");
+}
+
+const JUDGE: &str = "---
+name: judge
+description: Answers in JSON
+output_format: json
+output_schema: { type: object, required: [score], properties: { score: { type: integer } } }
+output_retries: 2
+---
+You judge.
+";
+
+#[test]
+fn an_answer_that_does_not_fit_is_asked_for_again_in_the_same_conversation() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    stage.context.agent("judge", JUDGE);
+    // What the model says depends on how often it was corrected.
+    stage.model.set_handler(|request| {
+        let corrected =
+            request["messages"].to_string().matches("Your answer was not accepted").count();
+        let said = [
+            "I think it is good.",
+            "{\"score\": \"high\"}",
+            "Here it is:\n```json\n{\"score\": 7}\n```",
+        ];
+        Some(Reply::Message(Message::saying(said[corrected.min(2)])))
+    });
+    let report = stage.run("judge", "Judge it.");
+    assert_eq!(report["output"], json!({ "score": 7 }), "{report}");
+    assert_eq!(report["turns"], 3, "{report}");
+    let last = stage.model.requests().pop().expect("requests").body["messages"].to_string();
+    assert!(
+        last.contains("/score") && last.contains("integer"),
+        "it is told what was wrong: {last}"
+    );
+}
+
+#[test]
+fn an_answer_that_never_fits_is_no_answer() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    stage.context.agent("judge", JUDGE);
+    stage.model.set_handler(|_| Some(Reply::Message(Message::saying("never"))));
+    let report = stage.run("judge", "Judge it.");
+    assert_eq!(report["code"], "OUTPUT_INVALID", "{report}");
+    assert_eq!(report["partial"], "never");
+    assert_eq!(stage.model.requests().len(), 3, "the first answer and two more tries");
 }

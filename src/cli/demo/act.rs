@@ -39,7 +39,9 @@ pub(in crate::cli) fn run(arguments: &DemoArguments, settings: Settings) -> Exit
 }
 
 async fn acts(settings: &Settings, scripted: bool) -> std::io::Result<Exit> {
-    render::data("Adjutant: a main agent that must not use `curl` gets an answer that a subagent fetched with `curl`.\n");
+    render::data(
+        "Adjutant: a main agent that must not use `curl` gets an answer that a subagent fetched with `curl`.\n",
+    );
     let page = Page::serve().await?;
     let scene = Scene::build(&page)?;
     let cast = cast::choose(settings, &scene, scripted).await?;
@@ -49,13 +51,15 @@ async fn acts(settings: &Settings, scripted: bool) -> std::io::Result<Exit> {
     }
     title(2, "The rights");
     render::data("   main         .claude/settings.json  deny:  [\"Bash(curl:*)\"]");
-    render::data("   web-search   agents/web-search/agent.md  permissions.allow:  [\"Bash(curl:*)\"]");
+    render::data(
+        "   web-search   agents/web-search/agent.md  permissions.allow:  [\"Bash(curl:*)\"]",
+    );
     title(3, "The delegation");
     let answer = match &cast.main {
         Main::Claude => play::with_a_main_claude(&cast, &scene, &page).await?,
-        Main::StandIn => play::with_a_stand_in(&cast, &scene, &page, settings).await?,
+        Main::StandIn => play::with_a_stand_in(&cast, &scene, &page).await?,
     };
-    title(4, "What was recorded (data/events.jsonl)");
+    title(4, "What was recorded (data/events.jsonl, here without the ids)");
     for line in scene.events() {
         render::data(format_args!("   {}", shorten(&without_controls(&line), 180)));
     }
@@ -66,17 +70,28 @@ async fn acts(settings: &Settings, scripted: bool) -> std::io::Result<Exit> {
 fn finish(answer: Option<&str>, cast: &Cast) -> Exit {
     let worked = answer.is_some_and(|answer| answer.contains(super::page::SECRET));
     if !worked {
-        render::problem("the answer of the page did not come back; run `adjutant doctor` to see why");
+        render::problem(
+            "the answer of the page did not come back; run `adjutant doctor` to see why",
+        );
         return Exit::Failure;
     }
-    render::data(format_args!("\nIt worked: `main` could not fetch the page, `web-search` could, and `{}` came back.", super::page::SECRET));
+    render::data(format_args!(
+        "\nIt worked: `main` could not fetch the page, `web-search` could, and `{}` came back.",
+        super::page::SECRET
+    ));
     render::data("\nNext:");
     if cast.is_scripted {
-        render::data("   sign in to Claude Code (or set ANTHROPIC_API_KEY), and run the demo again with a real model");
+        render::data(
+            "   sign in to Claude Code (or set ANTHROPIC_API_KEY), and run the demo again with a real model",
+        );
     }
     render::data("   adjutant init              make a project of yours ready for Claude Code");
-    render::data("   adjutant new my-agent      write your first agent, then: adjutant check · plan · run");
-    render::data("   README.md, docs/           five minutes to your own agent, and everything else");
+    render::data(
+        "   adjutant new my-agent      write your first agent, then: adjutant check · plan · run",
+    );
+    render::data(
+        "   README.md, docs/           five minutes to your own agent, and everything else",
+    );
     Exit::Success
 }
 

@@ -72,7 +72,8 @@ fn standing_in(scene: &Scene, reason: &str) -> io::Result<Cast> {
     let introduction = vec![
         format!("There is no claude here, and it could not be installed: {reason}"),
         "main         a STAND-IN inside this demo, not a claude".to_owned(),
-        "web-search   a STAND-IN that speaks claude's language, started by the real Adjutant".to_owned(),
+        "web-search   a STAND-IN that speaks claude's language, started by the real Adjutant"
+            .to_owned(),
         "the model    none: the stand-ins follow a script".to_owned(),
     ];
     Ok(Cast { claude, main: Main::StandIn, model: None, is_scripted: true, introduction })

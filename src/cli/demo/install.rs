@@ -24,9 +24,13 @@ pub(super) async fn claude() -> Result<PathBuf, String> {
         return Ok(program_in(&ready));
     }
     create_private_dir(&cache).map_err(|error| error.to_string())?;
-    let lock = FileLock::acquire(&cache.join("install.lock"), PATIENCE).map_err(|error| error.to_string())?;
+    let lock = FileLock::acquire(&cache.join("install.lock"), PATIENCE)
+        .map_err(|error| error.to_string())?;
     if !program_in(&ready).exists() {
-        render::talk(format_args!("Installing claude {VERSION} with npm, once, into {} …", ready.display()));
+        render::talk(format_args!(
+            "Installing claude {VERSION} with npm, once, into {} …",
+            ready.display()
+        ));
         install_into(&ready).await?;
     }
     drop(lock);

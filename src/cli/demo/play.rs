@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ use super::page::Page;
 use super::scene::Scene;
 use crate::base::{RunId, one_line, shorten};
 use crate::call::{Orchestrator, Request, StatusBoard};
-use crate::claude::{Block, Frame, parse_line, summarize_tool};
+use crate::claude::{Block, Frame, ToolResult, parse_line, summarize_tool};
 use crate::cli::render;
 use crate::config::Settings;
 use crate::identity::Caller;
@@ -26,7 +26,11 @@ const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(40);
 
 /// A real main agent, in its project, with Adjutant as its MCP server.
-pub(super) async fn with_a_main_claude(cast: &Cast, scene: &Scene, page: &Page) -> io::Result<Option<String>> {
+pub(super) async fn with_a_main_claude(
+    cast: &Cast,
+    scene: &Scene,
+    page: &Page,
+) -> io::Result<Option<String>> {
     let servers = scene.register(&cast.claude)?;
     let mut main = start(launch(cast, scene, &servers)).await.map_err(io::Error::other)?;
     if let Some(mut stdin) = main.stdin.take() {
@@ -47,12 +51,11 @@ pub(super) async fn with_a_stand_in(
     cast: &Cast,
     scene: &Scene,
     page: &Page,
-    settings: &Settings,
 ) -> io::Result<Option<String>> {
     say("main", &format!("wants Bash: curl -s {}", page.url));
     say("", "and its settings deny Bash(curl:*)");
     say("main", "→ run_subagent(web-search)");
-    let settings = Settings { root: scene.root.clone(), claude: Some(cast.claude.clone()), ..settings.clone() };
+    let settings = Settings { root: scene.root.clone(), claude: Some(cast.claude.clone()) };
     let orchestrator = Orchestrator::start(settings, Shutdown::new(Duration::ZERO));
     let request = Request {
         agent_name: "web-search".to_owned(),
@@ -60,7 +63,9 @@ pub(super) async fn with_a_stand_in(
         ..Request::default()
     };
     let board = tokio::spawn(watch_subagent(RunBoard::at(&scene.data_dir())));
-    let report = orchestrator.run(request, Caller::main(), StatusBoard::new().0, CancellationToken::new()).await;
+    let report = orchestrator
+        .run(request, Caller::main(), StatusBoard::new().0, CancellationToken::new())
+        .await;
     orchestrator.end_all().await;
     board.abort();
     Ok(match report.outcome {
@@ -78,19 +83,31 @@ pub(super) async fn with_a_stand_in(
 fn launch(cast: &Cast, scene: &Scene, servers: &Path) -> Launch {
     let mut mcp = OsString::from("--mcp-config=");
     mcp.push(servers);
-    let mut arguments: Vec<OsString> = ["--print", "--output-format=stream-json", "--verbose", "--strict-mcp-config"]
-        .map(Into::into)
-        .into();
+    let mut arguments: Vec<OsString> =
+        ["--print", "--output-format=stream-json", "--verbose", "--strict-mcp-config"]
+            .map(Into::into)
+            .into();
     arguments.push(mcp);
     arguments.push("--allowedTools=mcp__adjutant__run_subagent,Bash".into());
     let run = RunId::new();
     let folder = scene.root.clone();
-    Launch { label: "demo".to_owned(), run, program: cast.claude.clone(), arguments, environment: environment(cast, scene), folder }
+    Launch {
+        label: "demo".to_owned(),
+        run,
+        program: cast.claude.clone(),
+        arguments,
+        environment: environment(cast, scene),
+        folder,
+    }
 }
 
 /// The user's own environment for a real model; an empty home for a scripted one.
 fn environment(cast: &Cast, scene: &Scene) -> Vec<(OsString, OsString)> {
-    let of_a_session = |name: &str| name == "CLAUDECODE" || name.starts_with("CLAUDE_CODE_SESSION") || name == "CLAUDE_CODE_ENTRYPOINT";
+    let of_a_session = |name: &str| {
+        name == "CLAUDECODE"
+            || name.starts_with("CLAUDE_CODE_SESSION")
+            || name == "CLAUDE_CODE_ENTRYPOINT"
+    };
     let mut variables: Vec<(OsString, OsString)> =
         env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(of_a_session)).collect();
     if let Some(model) = &cast.model {
@@ -105,7 +122,9 @@ fn environment(cast: &Cast, scene: &Scene) -> Vec<(OsString, OsString)> {
             ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".into()),
         ];
         let names = ours.each_ref().map(|(name, _)| *name);
-        variables.retain(|(name, _)| !names.iter().any(|ours| name == ours) && name != "ANTHROPIC_AUTH_TOKEN");
+        variables.retain(|(name, _)| {
+            !names.iter().any(|ours| name == ours) && name != "ANTHROPIC_AUTH_TOKEN"
+        });
         variables.extend(ours.map(|(name, value)| (name.into(), value)));
     }
     variables
@@ -141,9 +160,7 @@ async fn tell(main: &mut Process) -> io::Result<Option<String>> {
         match parse_line(line.as_bytes()) {
             Some(Frame::Assistant(message)) => message.blocks.iter().for_each(tell_block),
             Some(Frame::User(user)) => {
-                for result in user.results.iter().filter(|result| result.is_error) {
-                    say("", &format!("denied: {}", one_line(&result.text)));
-                }
+                user.results.iter().for_each(tell_result);
             }
             Some(Frame::Result(result)) => {
                 let answer = result.result.clone().unwrap_or_default();
@@ -160,9 +177,21 @@ async fn tell(main: &mut Process) -> io::Result<Option<String>> {
 fn tell_block(block: &Block) {
     if let Block::ToolUse { name, input, .. } = block {
         match (name.as_str(), input.get("agent_name").and_then(|agent| agent.as_str())) {
-            ("mcp__adjutant__run_subagent", Some(agent)) => say("main", &format!("→ run_subagent({agent})")),
+            ("mcp__adjutant__run_subagent", Some(agent)) => {
+                say("main", &format!("→ run_subagent({agent})"));
+            }
             _ => say("main", &format!("wants {}", summarize_tool(name, input))),
         }
+    }
+}
+
+fn tell_result(result: &ToolResult) {
+    let answer: Option<Value> = serde_json::from_str(&result.text).ok();
+    let answer = answer.as_ref().and_then(|answer| answer.get("result")).and_then(Value::as_str);
+    match answer {
+        Some(answer) => say("", &format!("← {}", one_line(answer))),
+        None if result.is_error => say("", &format!("denied: {}", one_line(&result.text))),
+        None => {}
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::page::Page;
 use crate::base::{ScratchDir, write_project_file};
@@ -22,7 +22,8 @@ impl Scene {
         let root = folder.path().join("project");
         let home = folder.path().join("home");
         let scene = Self { folder, root, home };
-        let settings = json!({ "permissions": { "deny": ["Bash(curl:*)", "Bash(wget:*)", "WebFetch"] } });
+        let settings =
+            json!({ "permissions": { "deny": ["Bash(curl:*)", "Bash(wget:*)", "WebFetch"] } });
         scene.write(".claude/settings.json", &format!("{settings:#}\n"))?;
         scene.write("agents/web-search/agent.md", &agent(page))?;
         write_project_file(&scene.home.join(".keep"), b"")?;
@@ -54,7 +55,18 @@ impl Scene {
 
     pub(super) fn events(&self) -> Vec<String> {
         let text = fs::read_to_string(self.data_dir().join("events.jsonl")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+        text.lines().map(without_ids).collect()
+    }
+}
+
+/// The line as it stands there, but for the ids, which say nothing to a first reader.
+fn without_ids(line: &str) -> String {
+    match serde_json::from_str::<Value>(line) {
+        Ok(Value::Object(mut event)) => {
+            event.retain(|name, _| !matches!(name.as_str(), "agent_id" | "run_id" | "pid"));
+            Value::Object(event).to_string()
+        }
+        _ => line.to_owned(),
     }
 }
 

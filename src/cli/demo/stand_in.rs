@@ -47,9 +47,14 @@ fn play(arguments: &[String]) {
         match frame.get("type").and_then(Value::as_str) {
             Some("control_request") => {
                 let id = frame.get("request_id");
-                say(&json!({ "type": "control_response", "response": { "subtype": "success", "request_id": id, "response": {} } }));
+                say(
+                    &json!({ "type": "control_response", "response": { "subtype": "success", "request_id": id, "response": {} } }),
+                );
             }
-            Some("user") => answer(frame.pointer("/message/content").and_then(Value::as_str).unwrap_or_default(), &allowed),
+            Some("user") => answer(
+                frame.pointer("/message/content").and_then(Value::as_str).unwrap_or_default(),
+                &allowed,
+            ),
             _ => {}
         }
     }
@@ -60,22 +65,37 @@ fn allowed_commands(arguments: &[String]) -> Vec<String> {
     let file = arguments.iter().find_map(|argument| argument.strip_prefix("--settings="));
     let text = file.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
     let settings: Value = serde_json::from_str(&text).unwrap_or_default();
-    let rules = settings.pointer("/permissions/allow").and_then(Value::as_array).cloned().unwrap_or_default();
-    rules.iter().filter_map(|rule| Some(rule.as_str()?.strip_prefix("Bash(")?.strip_suffix(":*)")?.to_owned())).collect()
+    let rules = settings
+        .pointer("/permissions/allow")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    rules
+        .iter()
+        .filter_map(|rule| {
+            Some(rule.as_str()?.strip_prefix("Bash(")?.strip_suffix(":*)")?.to_owned())
+        })
+        .collect()
 }
 
 fn answer(prompt: &str, allowed: &[String]) {
     let script = prompt.lines().find_map(|line| line.strip_prefix("CALL Bash "));
     let input: Value = script.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let command = input.get("command").and_then(Value::as_str).unwrap_or_default();
-    say(&json!({ "type": "system", "subtype": "init", "session_id": "stand-in", "tools": ["Bash"], "mcp_servers": [] }));
+    say(
+        &json!({ "type": "system", "subtype": "init", "session_id": "stand-in", "tools": ["Bash"], "mcp_servers": [] }),
+    );
     let call = json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": input });
-    say(&json!({ "type": "assistant", "message": { "id": "m1", "role": "assistant", "content": [call] } }));
+    say(
+        &json!({ "type": "assistant", "message": { "id": "m1", "role": "assistant", "content": [call] } }),
+    );
     let permitted = allowed.iter().any(|start| command.split(' ').next() == Some(start));
     let text = if permitted { shell(command) } else { format!("no rule allows `{command}`") };
     let result = json!({ "type": "tool_result", "tool_use_id": "toolu_1", "is_error": !permitted, "content": text });
     say(&json!({ "type": "user", "message": { "role": "user", "content": [result] } }));
-    say(&json!({ "type": "result", "subtype": "success", "is_error": false, "result": text, "session_id": "stand-in", "total_cost_usd": 0, "num_turns": 2 }));
+    say(
+        &json!({ "type": "result", "subtype": "success", "is_error": false, "result": text, "session_id": "stand-in", "total_cost_usd": 0, "num_turns": 2 }),
+    );
 }
 
 /// Runs a command that the settings allow, through the one door for processes.
@@ -88,7 +108,9 @@ fn shell(command: &str) -> String {
         environment: env::vars_os().collect(),
         folder: env::current_dir().unwrap_or_else(|_| "/".into()),
     };
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return String::new() };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return String::new();
+    };
     runtime.block_on(async {
         let mut text = String::new();
         match start(launch).await {
