@@ -43,9 +43,8 @@ fn github_keeps_a_conversation_and_asks_before_it_writes() {
 #[test]
 fn the_security_specialist_can_only_read_and_only_through_what_is_its_own() {
     let agent = agent("security-specialist");
-    assert!(
-        agent.permissions.allow.iter().all(|rule| ["Grep", "Glob"].contains(&rule.tool.as_str()))
-    );
+    // A rule `Read` would reach every file of the machine; without one it is the project's.
+    assert!(agent.permissions.allow.is_empty() && agent.permissions.ask.is_empty());
     let tools = agent.tools.clone().unwrap();
     assert!(tools.iter().all(|tool| !agent.policy.tools_exclude.contains(tool)));
     for writing in ["write_file", "edit_file", "move_file", "create_directory"] {

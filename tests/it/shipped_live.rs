@@ -41,12 +41,44 @@ fn github_reads_freely_and_writes_with_a_person_alone() {
     assert!(report["denials"].as_array().is_some_and(|denials| denials.len() >= 4), "{report}");
 }
 
+#[test]
+fn the_security_specialist_reads_the_project_and_nothing_beside_it() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    copy_agent(&stage, "security-specialist");
+    stage.context.write("src/door.rs", "fn open() { /* the key is under the mat */ }");
+    let outside = stage.context.home().join("secret");
+    fs::write(&outside, "nobody's business").unwrap();
+    let home = stage.context.home();
+    let script = [
+        format!("CALL Read {}", json!({ "file_path": stage.context.root().join("src/door.rs") })),
+        format!("CALL Grep {}", json!({ "pattern": "fn open", "output_mode": "content" })),
+        format!("CALL Read {}", json!({ "file_path": outside })),
+        format!(
+            "CALL Grep {}",
+            json!({ "pattern": "business", "path": home, "output_mode": "content" })
+        ),
+        format!(
+            "CALL Write {}",
+            json!({ "file_path": stage.context.root().join("new"), "content": "x" })
+        ),
+    ]
+    .join("\n");
+    let report = stage.run("security-specialist", &script);
+    let result = report["result"].as_str().unwrap_or_default();
+    assert!(result.contains("under the mat"), "{report}");
+    assert!(!result.contains("business"), "{report}");
+    assert!(!stage.context.root().join("new").exists(), "{report}");
+}
+
 #[test_case(NEW)]
 #[test_case(OLD)]
 fn claude_code_finds_the_server_where_init_has_put_it(version: &str) {
     let Some(stage) = Stage::new(version) else { return };
     assert!(stage.adjutant(["init"]).output().unwrap().status.success());
-    let task = json!({ "agent_name": "project-guide", "prompt": "SAY it is in src/door.rs" });
+    stage.context.write("src/door.rs", "the door is blue");
+    let file = stage.context.root().join("src/door.rs");
+    let prompt = format!("CALL Read {}", json!({ "file_path": file }));
+    let task = json!({ "agent_name": "project-guide", "prompt": prompt });
     let script = format!("CALL mcp__adjutant__run_subagent {task}");
     let output = Command::new(&stage.claude)
         .args(["-p", &script, "--output-format", "json", "--mcp-config", ".mcp.json"])
@@ -60,7 +92,7 @@ fn claude_code_finds_the_server_where_init_has_put_it(version: &str) {
     let answer: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
     let answer = answer["result"].as_str().unwrap_or_default();
-    assert!(answer.contains("it is in src/door.rs"), "{answer}");
+    assert!(answer.contains("the door is blue"), "{answer}");
 }
 
 fn copy_agent(stage: &Stage, name: &str) {
