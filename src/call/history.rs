@@ -6,6 +6,7 @@ use crate::base::{RunId, now};
 use crate::identity::Caller;
 use crate::outcome::{Outcome, Report};
 use crate::record::{Event, EventLog};
+use crate::worker::RunCard;
 
 /// The record of runs.
 pub(super) struct History {
@@ -48,6 +49,15 @@ impl History {
             details.insert("denials".to_owned(), json!(report.denials));
         }
         self.add("RunEnded", report.run_id, &report.agent, details);
+    }
+
+    /// A run whose server ended in the middle of it; found by the next one.
+    pub(super) fn cut_off(&self, card: &RunCard) {
+        let details = json!({
+            "outcome": "INTERRUPTED", "cost_usd": card.progress.cost_usd, "turns": card.progress.turns,
+            "error": "the server ended while the run was going on",
+        });
+        self.add("RunEnded", card.run, &card.agent, details);
     }
 
     fn add(&self, name: &'static str, run: RunId, agent: &str, details: Value) {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
+use super::history::History;
 use crate::catalog::{Catalog, Orchestration};
 use crate::config::Settings;
+use crate::record::EventLog;
 use crate::sessions::SessionStore;
 use crate::worker::{
-    Admission, AdmissionLimits, MachineCap, Shutdown, adopt_orphans, clean_leftovers,
+    Admission, AdmissionLimits, Cleaned, MachineCap, Shutdown, adopt_orphans, clean_leftovers,
 };
 
 /// The limits at the door, as `defaults.yaml` has them.
@@ -28,8 +30,12 @@ pub(super) fn clean(settings: &Settings) {
     }
     let data = settings.data_dir();
     spawn_blocking(move || {
+        let history = History::new(EventLog::new(&data));
         for cleaned in clean_leftovers(&data) {
             tracing::warn!("cleaned up after an earlier crash: {cleaned}");
+            if let Cleaned::Run(card) = &cleaned {
+                history.cut_off(card);
+            }
         }
     });
 }

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use super::board::{RunBoard, RunCard};
 use super::tree::Stat;
-use super::{run_folder, stop, sweep, tree};
+use super::{machine, run_folder, stop, sweep, tree};
 use crate::base::RunId;
 
 /// Something that was left and is gone now.
@@ -48,7 +48,9 @@ impl fmt::Display for Cleaned {
 pub fn clean_leftovers(data_dir: &Path) -> Vec<Cleaned> {
     let mut cleaned = clean_board(data_dir);
     cleaned.extend(sweep_processes().into_iter().map(Cleaned::Processes));
-    cleaned.extend(run_folder::remove_stale(data_dir).into_iter().map(Cleaned::Folder));
+    for place in [data_dir, &machine::temporary_dir()] {
+        cleaned.extend(run_folder::remove_stale(place).into_iter().map(Cleaned::Folder));
+    }
     cleaned
 }
 

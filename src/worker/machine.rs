@@ -20,8 +20,7 @@ impl MachineCap {
     /// A limit kept in the user's runtime folder, where all processes of the user meet.
     pub fn new(runs: u32) -> Self {
         let shared = dirs::runtime_dir().map(|folder| folder.join("adjutant"));
-        let folder = shared
-            .unwrap_or_else(|| std::env::temp_dir().join(format!("adjutant-{}", Uid::effective())));
+        let folder = shared.unwrap_or_else(temporary_dir);
         Self::kept_in(&folder, runs)
     }
 
@@ -52,6 +51,11 @@ impl MachineCap {
         }
         Ok(None)
     }
+}
+
+/// This user's own place in the temporary folder, for what finds no other.
+pub(super) fn temporary_dir() -> PathBuf {
+    std::env::temp_dir().join(format!("adjutant-{}", Uid::effective()))
 }
 
 #[cfg(test)]

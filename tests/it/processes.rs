@@ -5,4 +5,5 @@ mod family;
 mod runs;
 mod stand_in;
 mod starting;
+mod through_serve;
 mod ways_to_end;

@@ -97,11 +97,17 @@ impl McpClient {
 
     /// The answer to an earlier request: its `result`, or its `error` under that name.
     pub fn answer(&mut self, id: u64) -> Value {
+        let is_meant = |message: &Value| message["id"] == id && message.get("method").is_none();
+        // Answers to several requests come in any order.
+        if let Some(at) = self.notifications.iter().position(is_meant) {
+            let message = self.notifications.remove(at);
+            return message.get("result").cloned().unwrap_or(message);
+        }
         let deadline = Instant::now() + PATIENCE;
         loop {
             let message =
                 self.next(deadline).unwrap_or_else(|| panic!("no answer to request {id}"));
-            if message["id"] == id && message.get("method").is_none() {
+            if is_meant(&message) {
                 return message.get("result").cloned().unwrap_or(message);
             }
             self.notifications.push(message);
