@@ -6,6 +6,24 @@
 //!
 //! The frames follow what versions 2.1.197 and 2.1.325 were seen to send. Both add types with each
 //! release, so what is not known is ignored, and a field of an unexpected shape is an absent one.
+//!
+//! # What else both versions were seen to do
+//!
+//! - A tool call is judged in this order: does the tool exist (`--tools`; if not, the model is told so
+//!   and nobody is asked), the `PreToolUse` hook, deny rules, allow rules, `can_use_tool`. Rules come by
+//!   `--settings` or `--allowedTools` alike; a rule for a tool that `--tools` leaves out gives nothing.
+//! - A hook that answers with an *error* counts as no objection: the tool runs. One that does not
+//!   answer in time stops the call.
+//! - With `--setting-sources ''` no CLAUDE.md, AGENTS.md, rule, skill, agent, command, hook, variable or
+//!   permission of the project is used; `.mcp.json` needs `--strict-mcp-config` as well.
+//! - `--no-session-persistence` leaves no transcript at all.
+//! - The first request with `--tools Bash` and a system prompt of its own has 6.4 KB (2.1.325) and
+//!   3.9 KB (2.1.197). `includeGitInstructions: false` in the settings saves 1.3 and 0.45 KB of that,
+//!   `CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1` another 0.6 and 0.2. With `--model haiku`, 2.1.197 describes
+//!   Bash at length (13 KB) unless `CLAUDE_CODE_SIMPLE_SYSTEM_PROMPT=1` (3.8 KB).
+//! - A command that the agent leaves in the background outlives its turn, and its end begins a turn
+//!   that nobody asked for; the variable above takes that possibility away.
+//! - The agent's shell sees the variables of the CLI, its API key among them.
 
 mod answers;
 mod conversation;
