@@ -116,6 +116,7 @@ impl Orchestrator {
     pub async fn finish(&self) {
         self.running.close();
         self.running.wait().await;
+        self.sessions.settle().await;
     }
 
     /// Ends all runs and waits until nothing of them is left.

@@ -284,6 +284,14 @@ impl SessionStore {
         });
     }
 
+    /// Leaves `sessions.json` up to date for those who read it after this process has ended.
+    pub async fn settle(&self) {
+        let store = self.clone();
+        if let Err(problem) = blocking(move || store.fold()).await {
+            tracing::warn!(target: "adjutant::sessions", "{}", not_kept(&problem));
+        }
+    }
+
     /// Writes the journal into `sessions.json`. Calls go on meanwhile: the long part holds no lock.
     pub fn fold_now(&self) -> Result<(), SessionError> {
         self.fold().map_err(SessionError::NotSaved)

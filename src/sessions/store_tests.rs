@@ -479,6 +479,16 @@ async fn a_large_store_is_journalled_and_folded() {
 }
 
 #[tokio::test]
+async fn what_is_read_after_the_end_is_up_to_date() {
+    let project = Project::new();
+    let store = project.store();
+    fill(&store, 300);
+    project.call(&store, "a").await;
+    store.settle().await;
+    assert_eq!(project.json()["conversations"].as_array().unwrap().len(), 301);
+}
+
+#[tokio::test]
 async fn lines_that_come_while_a_fold_is_written_are_kept() {
     let project = Project::new();
     let (store, other) = (project.store(), project.store());
