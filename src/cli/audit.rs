@@ -11,8 +11,9 @@ use serde::Deserialize;
 use super::exit::Exit;
 use super::render;
 use crate::base::{Timestamp, now, one_line, parse_age, shorten};
+use crate::catalog::{AuditRule, Snapshot};
 use crate::config::{GatewayFiles, Settings};
-use crate::record::{AuditTail, Verification, verify};
+use crate::record::{AuditOptions, AuditTail, Verification, verify};
 
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 
@@ -100,6 +101,17 @@ pub(super) fn run(settings: &Settings, arguments: &AuditArguments) -> Exit {
         (Ok(_), None) => Exit::Success,
         (Ok(last), Some(Ok(tail))) => follow(&path, arguments, tail, last),
         (Ok(_), Some(Err(error))) => cannot_read(&path, error),
+    }
+}
+
+/// How the log is kept, as `agents/defaults.yaml` says.
+pub(super) fn audit_options(settings: &Settings) -> AuditOptions {
+    let snapshot = Snapshot::load(settings);
+    let common = snapshot.orchestration();
+    AuditOptions {
+        fail_closed: common.audit == AuditRule::Required,
+        rotate_bytes: common.log_max_mb.saturating_mul(1 << 20),
+        ..AuditOptions::default()
     }
 }
 

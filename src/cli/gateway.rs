@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::audit::audit_options;
 use super::dispatch::refuse;
 use super::exit::Exit;
 use super::runtime::start_prompt_shutdown;
@@ -37,7 +38,7 @@ pub(super) fn run(arguments: &GatewayArguments, settings: &Settings) -> Exit {
     runtime::block_on(async {
         match start_prompt_shutdown() {
             Ok(shutdown) => {
-                let gateway = Gateway::start(settings, options);
+                let gateway = Gateway::start_recording(settings, options, audit_options(settings));
                 serve_gateway_stdio(gateway, shutdown.stopping().clone()).await;
                 Exit::Success
             }

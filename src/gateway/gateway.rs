@@ -19,6 +19,7 @@ use crate::base::nearest;
 use crate::config::{GatewayFiles, GatewayOptions, Settings};
 use crate::identity::{Caller, KnownBy};
 use crate::policy::{evaluate, resolve_agent};
+use crate::record::AuditOptions;
 
 /// The gateway of one process, held by `adjutant gateway` and `adjutant serve` alike.
 pub struct Gateway {
@@ -50,6 +51,15 @@ impl Gateway {
     /// Must be called within a tokio runtime. Never fails: what is wrong is said in the log and in
     /// the status, and denies rather than allows.
     pub fn start(settings: &Settings, options: GatewayOptions) -> Arc<Self> {
+        Self::start_recording(settings, options, AuditOptions::default())
+    }
+
+    /// The same, with the audit log kept as `audit` says.
+    pub fn start_recording(
+        settings: &Settings,
+        options: GatewayOptions,
+        audit: AuditOptions,
+    ) -> Arc<Self> {
         let files = GatewayFiles::locate(settings);
         let in_force = InForce::read(&files);
         let gateway = Arc::new(Self {
@@ -57,7 +67,7 @@ impl Gateway {
             options,
             pool: Pool::new(settings.root.clone()),
             pins: Pins::new(&settings.data_dir()),
-            ledger: Ledger::new(&files.audit_log),
+            ledger: Ledger::new(&files.audit_log, audit),
             visible: watch::Sender::new(0),
             started: Instant::now(),
             closing: CancellationToken::new(),

@@ -68,9 +68,9 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(path: &Path) -> Self {
+    pub(super) fn new(path: &Path, options: AuditOptions) -> Self {
         Self {
-            log: AuditLog::open(path, AuditOptions::default()),
+            log: AuditLog::open(path, options),
             metrics: Metrics::default(),
             sound: AtomicBool::new(false),
         }
