@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::exit::Exit;
-use super::render;
+use super::{problems, render};
 use crate::base::{Timestamp, now, one_line, parse_age, shorten};
 use crate::catalog::{AuditRule, Snapshot};
 use crate::config::{GatewayFiles, Settings};
@@ -141,7 +141,11 @@ fn say(path: &Path, found: &Verification) {
         1 => "1 problem".to_owned(),
         many => format!("{many} problems"),
     };
-    render::data(format_args!("{}: {} lines, {verdict}", path.display(), found.lines));
+    render::data(format_args!(
+        "{}: {}, {verdict}",
+        path.display(),
+        problems::plural(usize::try_from(found.lines).unwrap_or(usize::MAX), "line")
+    ));
     render::data(format_args!("newest hash {}", found.newest_hash));
 }
 
