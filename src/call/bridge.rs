@@ -1,8 +1,9 @@
-//! What Adjutant answers when an agent's process asks: may this tool run?
+//! What Adjutant answers when an agent's process asks: may this tool run, and what do its servers say?
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::status::StatusBoard;
@@ -11,6 +12,7 @@ use crate::catalog::Agent;
 use crate::claude::{
     Approval, ApprovalRequest, BoxFuture, HookVerdict, Observation, Parent, ToolUse, summarize_tool,
 };
+use crate::gateway::Tunnel;
 use crate::outcome::Denial;
 use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
 
@@ -18,6 +20,7 @@ use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
 pub(super) struct Bridge {
     agent: Arc<Agent>,
     board: StatusBoard,
+    tunnel: Option<Arc<Tunnel>>,
     seen: Mutex<Seen>,
     last_sign: watch::Sender<Instant>,
 }
@@ -32,9 +35,9 @@ pub(super) struct Seen {
 }
 
 impl Bridge {
-    pub(super) fn new(agent: Arc<Agent>, board: StatusBoard) -> Self {
+    pub(super) fn new(agent: Arc<Agent>, board: StatusBoard, tunnel: Option<Arc<Tunnel>>) -> Self {
         let (last_sign, _) = watch::channel(Instant::now());
-        Self { agent, board, seen: Mutex::default(), last_sign }
+        Self { agent, board, tunnel, seen: Mutex::default(), last_sign }
     }
 
     /// When the process last gave a sign of life.
@@ -62,7 +65,10 @@ impl Bridge {
     /// Whole tools by the agent's own policy, whatever Claude Code's rules would say.
     fn judge(&self, tool: &str) -> Evaluation {
         match tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
-            Some((server, name)) => judge_mcp_tool(&self.agent, server, name, None),
+            Some((server, name)) => match &self.tunnel {
+                Some(tunnel) => tunnel.judge(server, name),
+                None => judge_mcp_tool(&self.agent, server, name, None),
+            },
             None => judge_builtin(&self.agent, tool),
         }
     }
@@ -97,6 +103,15 @@ impl Parent for Bridge {
 
     fn can_use_tool(&self, request: ApprovalRequest) -> BoxFuture<'_, Approval> {
         Box::pin(async move { self.answer(&request) })
+    }
+
+    fn mcp_message(&self, server: String, message: Value) -> BoxFuture<'_, Option<Value>> {
+        Box::pin(async move {
+            match &self.tunnel {
+                Some(tunnel) => tunnel.message(&server, &message).await,
+                None => None,
+            }
+        })
     }
 
     fn observe(&self, observation: &Observation<'_>) {

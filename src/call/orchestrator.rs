@@ -16,6 +16,7 @@ use super::steps::Call;
 use crate::base::RunId;
 use crate::catalog::{Agent, Catalog, Watching};
 use crate::config::Settings;
+use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Outcome, Report};
 use crate::record::EventLog;
@@ -27,6 +28,7 @@ pub struct Orchestrator {
     pub(super) settings: Settings,
     pub(super) catalog: Arc<Catalog>,
     _watching: Watching,
+    pub(super) gateway: Arc<Gateway>,
     pub(super) programs: Programs,
     pub(super) sessions: SessionStore,
     pub(super) history: History,
@@ -38,7 +40,7 @@ pub struct Orchestrator {
 
 impl Orchestrator {
     /// Reads the project, follows its files, and is ready for calls.
-    pub fn start(settings: Settings, shutdown: Shutdown) -> Arc<Self> {
+    pub fn start(settings: Settings, shutdown: Shutdown, gateway: Arc<Gateway>) -> Arc<Self> {
         let catalog = Catalog::open(&settings);
         let watching = catalog.watch();
         let admission = Admission::new(admission_limits(catalog.snapshot().orchestration()));
@@ -53,6 +55,7 @@ impl Orchestrator {
             history: History::new(EventLog::new(&settings.data_dir())),
             catalog,
             _watching: watching,
+            gateway,
             programs: Programs::default(),
             settings,
             shutdown,
@@ -123,6 +126,7 @@ impl Orchestrator {
     pub async fn end_all(&self) {
         self.shutdown.ending().cancel();
         self.finish().await;
+        self.gateway.shutdown().await;
     }
 
     /// Cancelled when the caller cancels, and when everything ends.

@@ -21,6 +21,7 @@ use super::{converse::Stop, cut, prepare};
 use crate::base::{RunId, create_private_dir, write_atomic};
 use crate::catalog::Agent;
 use crate::claude::Options;
+use crate::gateway::Tunnel;
 use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
 use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
@@ -58,6 +59,7 @@ struct Ground {
     memory: Option<String>,
     folder: PathBuf,
     wanted: Wanted,
+    tunnel: Option<Arc<Tunnel>>,
     leash: Leash,
 }
 
@@ -190,7 +192,7 @@ impl Call {
     }
 
     async fn ground(
-        &self,
+        &mut self,
         shared: &Orchestrator,
         agent: Arc<Agent>,
         leash: Leash,
@@ -200,7 +202,38 @@ impl Call {
         let memory = prepare::memory(&agent)?;
         let program = shared.programs.find(&shared.settings).await?;
         let wanted = Wanted::of(&agent)?;
-        Ok(Ground { agent, program, memory, folder, wanted, leash })
+        let tunnel = self.tunnel(shared, &agent, &leash).await?;
+        Ok(Ground { agent, program, memory, folder, wanted, tunnel, leash })
+    }
+
+    /// Connects the agent's servers before its process has its first turn.
+    async fn tunnel(
+        &mut self,
+        shared: &Orchestrator,
+        agent: &Arc<Agent>,
+        leash: &Leash,
+    ) -> Result<Option<Arc<Tunnel>>, Failure> {
+        if agent.servers.is_empty() {
+            return Ok(None);
+        }
+        self.board.doing("connecting its servers");
+        let opening = Tunnel::open(&shared.gateway, agent, self.run);
+        let opened = tokio::select! {
+            opened = timeout_at(leash.deadline, opening) => opened,
+            () = self.cancel.cancelled() => return Err(stopped(agent, &Stop::Cancelled)),
+        };
+        match opened {
+            Ok(Ok((tunnel, notes))) => {
+                self.facts.notes.extend(notes);
+                Ok(Some(Arc::new(tunnel)))
+            }
+            Ok(Err(error)) => {
+                let message = format!("`{}` cannot start: {error}", agent.name);
+                let help = format!("look at `mcp_servers` and `tools` in {}", agent.file.display());
+                Err(Failure::new(Code::ServerUnavailable, message, help))
+            }
+            Err(_) => Err(stopped(agent, &Stop::Deadline)),
+        }
     }
 
     /// `session: false`: a fresh process that leaves no transcript.
@@ -302,7 +335,8 @@ impl Call {
         let files = prepare::private_folder(&shared.settings, self.run)
             .map_err(|error| no_folder(&error))?;
         let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
-        let bridge = Arc::new(Bridge::new(Arc::clone(agent), self.board.clone()));
+        let bridge =
+            Arc::new(Bridge::new(Arc::clone(agent), self.board.clone(), ground.tunnel.clone()));
         let options = options(shared, start);
         let message = self.request.message(&self.caller.name, self.run);
         let started = |process: &Process| {

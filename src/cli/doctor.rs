@@ -9,6 +9,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::exit::Exit;
+use super::runtime::quiet_gateway;
 use super::{render, runtime};
 use crate::base::{ScratchDir, write_project_file};
 use crate::call::{Orchestrator, Programs, Request, StatusBoard, credentials};
@@ -176,8 +177,9 @@ async fn round_trip(settings: &Settings) -> Finding {
             "look at the free space",
         );
     }
-    let orchestrator =
-        Orchestrator::start(Settings { root, ..settings.clone() }, Shutdown::new(Duration::ZERO));
+    let settings = Settings { root, ..settings.clone() };
+    let gateway = quiet_gateway(&settings);
+    let orchestrator = Orchestrator::start(settings, Shutdown::new(Duration::ZERO), gateway);
     let request = Request {
         agent_name: "doctor".to_owned(),
         prompt: "SAY ready\nAre you there?".to_owned(),

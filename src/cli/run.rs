@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dispatch::refuse;
 use super::exit::Exit;
-use super::runtime::start_prompt_shutdown;
+use super::runtime::{quiet_gateway, start_prompt_shutdown};
 use super::{logging, nesting, render, runtime, terminal};
 use crate::base::without_controls;
 use crate::call::{MAX_TEXT_BYTES, Orchestrator, Request, Status, StatusBoard};
@@ -96,7 +96,8 @@ async fn delegate(
     request: Request,
     caller: Caller,
 ) -> Report {
-    let orchestrator = Orchestrator::start(settings, shutdown);
+    let gateway = quiet_gateway(&settings);
+    let orchestrator = Orchestrator::start(settings, shutdown, gateway);
     let (board, status) = StatusBoard::new();
     let line =
         terminal::is_watched().then(|| tokio::spawn(live_line(request.agent_name.clone(), status)));

@@ -1,12 +1,14 @@
 //! The runtime for commands that wait.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::exit::Exit;
 use super::render;
 use crate::catalog::Snapshot;
-use crate::config::Settings;
+use crate::config::{GatewayOptions, Settings};
+use crate::gateway::Gateway;
 use crate::worker::Shutdown;
 
 /// How this process ends at SIGTERM and SIGINT: running calls have the grace that `defaults.yaml` gives them.
@@ -17,6 +19,12 @@ pub(super) fn start_shutdown(settings: &Settings) -> io::Result<Shutdown> {
 /// The same for a command that a person runs: Ctrl-C means now.
 pub(super) fn start_prompt_shutdown() -> io::Result<Shutdown> {
     Shutdown::on_signals(Duration::ZERO)
+}
+
+/// The gateway for one delegation: no server is started before it is needed.
+pub(super) fn quiet_gateway(settings: &Settings) -> Arc<Gateway> {
+    let options = GatewayOptions { eager: false, ..GatewayOptions::default() };
+    Gateway::start(settings, options)
 }
 
 /// Runs a command that waits. Two threads are plenty for pipes and timers, and cost little memory.

@@ -1,5 +1,7 @@
 //! `adjutant serve`: the MCP server for a main agent.
 
+use std::sync::Arc;
+
 use clap::Args;
 
 use super::dispatch::refuse;
@@ -46,7 +48,7 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
             Err(error) => return refuse(&error),
         };
         let gateway = Gateway::start(&settings, options);
-        let orchestrator = Orchestrator::start(settings, shutdown);
+        let orchestrator = Orchestrator::start(settings, shutdown, Arc::clone(&gateway));
         match Box::pin(serve_stdio(orchestrator, gateway, caller)).await {
             Ok(()) => Exit::Success,
             Err(error) => refuse(&error),

@@ -94,6 +94,10 @@ impl Gateway {
         &self.pool
     }
 
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// The files as they hold now.
     pub fn in_force(&self) -> Arc<InForce> {
         self.in_force.load_full()

@@ -25,6 +25,7 @@ mod server_config;
 mod status;
 mod tapped;
 mod tool_list;
+mod tunnel;
 mod views;
 
 pub use downstream::{Downstream, Key, Scope, ServerState, ToolCall};
@@ -38,4 +39,5 @@ pub use server_config::{
     DEFAULT_TIMEOUT, Entry, Isolation, Pinning, ServerSet, ServerSpec, Start, Wire,
 };
 pub use tool_list::{Tool, ToolList};
+pub use tunnel::Tunnel;
 pub use views::ToolsWanted;

@@ -17,7 +17,7 @@ pub async fn serve_stdio(
     gateway: Arc<Gateway>,
     caller: Caller,
 ) -> Result<(), ServeError> {
-    let handler = Handler::new(Arc::clone(&orchestrator), Arc::clone(&gateway), caller);
+    let handler = Handler::new(Arc::clone(&orchestrator), gateway, caller);
     let stopping = orchestrator.shutdown().stopping().clone();
     let service = tokio::select! {
         service = RawResults(handler).serve(stdio_pipes()) => service.map_err(|error| ServeError::Handshake(Box::new(error)))?,
@@ -35,7 +35,7 @@ pub async fn serve_stdio(
             waiting.await.map(drop)
         }
     };
-    tokio::join!(orchestrator.end_all(), gateway.shutdown());
+    orchestrator.end_all().await;
     ended.map_err(ServeError::Broken)
 }
 

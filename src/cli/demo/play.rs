@@ -17,6 +17,7 @@ use crate::base::{RunId, one_line, shorten};
 use crate::call::{Orchestrator, Request, StatusBoard};
 use crate::claude::{Block, Frame, ToolResult, parse_line, summarize_tool};
 use crate::cli::render;
+use crate::cli::runtime::quiet_gateway;
 use crate::config::Settings;
 use crate::identity::Caller;
 use crate::outcome::Outcome;
@@ -56,7 +57,8 @@ pub(super) async fn with_a_stand_in(
     say("", "and its settings deny Bash(curl:*)");
     say("main", "→ run_subagent(web-search)");
     let settings = Settings { root: scene.root.clone(), claude: Some(cast.claude.clone()) };
-    let orchestrator = Orchestrator::start(settings, Shutdown::new(Duration::ZERO));
+    let gateway = quiet_gateway(&settings);
+    let orchestrator = Orchestrator::start(settings, Shutdown::new(Duration::ZERO), gateway);
     let request = Request {
         agent_name: "web-search".to_owned(),
         prompt: subagent_script(page),
