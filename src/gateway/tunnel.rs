@@ -49,7 +49,7 @@ impl Tunnel {
                     servers.insert(entry.name.clone(), server);
                 }
                 Err(error) if entry.optional => {
-                    notes.push(format!("It ran without an optional server: {error}."))
+                    notes.push(format!("It ran without an optional server: {error}."));
                 }
                 Err(error) => return Err(error),
             }
