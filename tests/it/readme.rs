@@ -3,7 +3,8 @@
 //! In a block marked `console`, lines with `$ adjutant …` are run, in order, in a project that starts empty for
 //! each page; the lines below a command are what it must print, where `...` stands for any lines and `[..]` for
 //! anything in a line. `console exit=1` is for a command that must fail. A block marked
-//! `FORMAT file=PATH` is written to the project. Other blocks are not run.
+//! `FORMAT file=PATH` is written to the project. Other blocks are not run, nor those below a line
+//! `<!-- test: … -->`, which belong to a test of their own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -155,6 +156,7 @@ fn line_fits(expected: &str, found: &str) -> bool {
 fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<(String, Block)> = None;
+    let mut tested_elsewhere = false;
     for (index, line) in page.lines().enumerate() {
         let fence: String = line.chars().take_while(|c| *c == '`').collect();
         match &mut open {
@@ -163,10 +165,12 @@ fn blocks(page: &str) -> Vec<Block> {
                 open = Some((fence, Block { line: index + 1, marks, lines: Vec::new() }));
             }
             Some((opening, _)) if line.trim_end() == *opening => {
-                blocks.extend(open.take().map(|(_, b)| b));
+                let closed = open.take().map(|(_, block)| block);
+                blocks.extend(closed.filter(|_| !tested_elsewhere));
+                tested_elsewhere = false;
             }
             Some((_, block)) => block.lines.push(line.to_owned()),
-            None => {}
+            None => tested_elsewhere = line.starts_with("<!-- test:"),
         }
     }
     assert!(open.is_none(), "a block is never closed");
