@@ -97,3 +97,22 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_flood_and_a_huge_line_leave_no_memory_behind() {
+        let mut bytes = vec![b'x'; 20 << 20];
+        bytes.push(b'\n');
+        bytes.extend(b"a short line\n".repeat(100_000));
+        let mut reader = LineReader::new(bytes.as_slice(), 64 << 20);
+        let mut lines = 0;
+        while let Line::Whole(_) = reader.next().await.unwrap() {
+            lines += 1;
+        }
+        assert_eq!(lines, 100_001);
+        assert!(reader.buffer.capacity() <= 4 * CHUNK, "{}", reader.buffer.capacity());
+    }
+}

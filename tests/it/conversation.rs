@@ -253,25 +253,14 @@ async fn a_line_over_the_bound_is_a_clear_failure() {
 }
 
 #[tokio::test]
-async fn a_flood_fills_no_memory_and_blocks_no_one() {
+async fn a_flood_blocks_no_one() {
     let mut talk = talk("", Options::default()).await;
-    let before = resident_megabytes();
     let end = talk.turn("FAKE flood-lines 200000\nFAKE result through").await;
     assert_eq!(answer(&end), "through");
     let started = Instant::now();
     let endless = talk.conversation.turn("FAKE flood-forever");
     let given_up = tokio::time::timeout(Duration::from_secs(1), endless).await;
     assert!(given_up.is_err() && started.elapsed() < PATIENCE / 2, "a timer beside it still runs");
-    let grown = resident_megabytes().saturating_sub(before);
-    // Other tests of this process have their own memory: this bound only catches hoarding.
-    assert!(grown < 400, "{grown} MB more");
-}
-
-fn resident_megabytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) / 1024
 }
 
 #[tokio::test]
