@@ -18,6 +18,7 @@ mod command_line;
 mod conversation;
 mod delegation;
 mod dependencies;
+mod gateway;
 mod init;
 mod policy;
 mod processes;

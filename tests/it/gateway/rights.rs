@@ -1,0 +1,122 @@
+//! Who sees and calls what; who is who.
+
+use serde_json::{Value, json};
+use test_case::test_case;
+
+use super::{Stage, code, faulty, said};
+use crate::support::mcp::{McpClient, text};
+
+#[test]
+fn what_is_listed_is_what_can_be_called() {
+    let stage =
+        Stage::new(&json!({ "good": { "command": faulty() }, "hidden": { "command": faulty() } }));
+    let mut client = stage.connect();
+    let servers = client.call("list_servers", json!({ "agent_id": "guest" }));
+    assert_eq!(
+        servers["structuredContent"],
+        json!({ "result": [{ "name": "good", "description": null }] })
+    );
+    let tools = client.call("get_server_tools", json!({ "agent_id": "guest", "server": "good" }));
+    assert_eq!(tools["structuredContent"]["total_available"], 1, "no count of what it may not see");
+    let all = client.call("get_server_tools", json!({ "agent_id": "dev", "server": "good" }));
+    for tool in all["structuredContent"]["tools"].as_array().unwrap() {
+        let name = tool["name"].as_str().unwrap();
+        if name == "die" {
+            continue;
+        }
+        let arguments =
+            json!({ "agent_id": "guest", "server": "good", "tool": name, "timeout_ms": 2_000 });
+        let result = client.call("execute_tool", arguments);
+        let denied = text(&result).starts_with("DENIED_BY_POLICY");
+        assert_eq!(denied, name != "echo", "{name}: {result}");
+    }
+    assert_eq!(
+        said(&mut client, "good", "count"),
+        "2",
+        "D2: what is denied never reaches the server"
+    );
+    for hidden in ["hidden", "Good", "good ", "nobody"] {
+        let arguments = json!({ "agent_id": "guest", "server": hidden, "tool": "echo" });
+        assert_eq!(code(&client.call("execute_tool", arguments)), "DENIED_BY_POLICY");
+    }
+}
+
+#[test]
+fn the_error_says_which_rule_and_where() {
+    let stage = Stage::with(&["good"]);
+    let mut client = stage.connect();
+    let arguments = json!({ "agent_id": "guest", "server": "good", "tool": "pid" });
+    let result = client.call("execute_tool", arguments);
+    insta::assert_snapshot!(text(&result), @"DENIED_BY_POLICY: agent `guest` may not use tool `pid` of server `good`: the list of allowed tools does not have it (`agents.guest.allow.tools.good` in .mcp-gateway-rules.json line 3). Call list_servers and get_server_tools to see what is allowed.");
+}
+
+const STRICT: &str = r#"{"agents": {"dev": {"allow": {"servers": ["*"]}}}}"#;
+const OPEN: &str = r#"{"agents": {"dev": {"allow": {"servers": ["*"]}}}, "defaults": {"deny_on_missing_agent": false}}"#;
+const OPEN_DEFAULT: &str = r#"{"agents": {"default": {"allow": {"servers": ["*"]}}}, "defaults": {"deny_on_missing_agent": false}}"#;
+
+#[test_case(STRICT, &json!("dev"), None, None; "given and known")]
+#[test_case(STRICT, &json!("nobody"), None, Some("INVALID_AGENT_ID"); "given and unknown")]
+#[test_case(OPEN, &json!("nobody"), None, Some("INVALID_AGENT_ID"); "c5 given and unknown where missing is allowed")]
+#[test_case(STRICT, &Value::Null, Some("dev"), Some("INVALID_AGENT_ID"); "missing, whatever else is set")]
+#[test_case(OPEN, &json!(""), Some("dev"), None; "missing with a fallback")]
+#[test_case(OPEN, &Value::Null, Some("nobody"), Some("FALLBACK_AGENT_NOT_IN_RULES"); "missing with an unknown fallback")]
+#[test_case(OPEN_DEFAULT, &Value::Null, None, None; "missing with a default")]
+#[test_case(OPEN, &Value::Null, None, Some("NO_FALLBACK_CONFIGURED"); "missing with nothing")]
+fn identity(rules: &str, agent_id: &Value, fallback: Option<&str>, refused: Option<&str>) {
+    let stage = Stage::with(&["good"]);
+    stage.rules(rules);
+    let mut command = stage.command();
+    if let Some(fallback) = fallback {
+        command.env("GATEWAY_DEFAULT_AGENT", fallback);
+    }
+    let mut client = McpClient::connect(command);
+    let result = client.call("list_servers", json!({ "agent_id": agent_id }));
+    match refused {
+        Some(expected) => assert_eq!(code(&result), expected),
+        None => assert_eq!(result["structuredContent"]["result"][0]["name"], "good", "{result}"),
+    }
+}
+
+#[test]
+fn without_rules_nobody_is_allowed_anything() {
+    let stage = Stage::with(&["good"]);
+    std::fs::remove_file(stage.context.root().join(".mcp-gateway-rules.json")).unwrap();
+    let mut client = stage.connect();
+    let result = client.call("list_servers", json!({ "agent_id": "dev" }));
+    assert_eq!(code(&result), "INVALID_AGENT_ID");
+}
+
+#[test]
+fn the_status_is_there_only_for_those_who_ask_for_it() {
+    let stage = Stage::with(&["good", "dies"]);
+    let mut client = stage.connect();
+    let names = |client: &mut McpClient| -> Vec<String> {
+        let tools = client.request("tools/list", json!({}));
+        tools["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&mut client), ["list_servers", "get_server_tools", "execute_tool"]);
+    let mut command = stage.command();
+    command.env("GATEWAY_DEBUG", "YES");
+    let mut client = McpClient::connect(command);
+    assert_eq!(names(&mut client).len(), 4);
+    said(&mut client, "good", "echo");
+    super::execute(&mut client, "dies", "echo", json!({}));
+    let status =
+        client.call("get_gateway_status", json!({ "agent_id": "guest" }))["structuredContent"]
+            .clone();
+    assert_eq!(status["available_servers"], json!(["good"]), "only what the agent may see");
+    let status =
+        client.call("get_gateway_status", json!({ "agent_id": "dev" }))["structuredContent"]
+            .clone();
+    assert_eq!(status["servers"]["good"][0]["state"], "connected", "{status:#}");
+    assert_eq!(status["servers"]["dies"][0]["state"], "failed");
+    assert_eq!(status["policy_state"]["agent_ids"], json!(["dev", "guest"]));
+    assert_eq!(status["reload_status"]["mcp_config"]["success_count"], 1);
+    assert_eq!(status["metrics"]["agents"]["dev"]["calls"], 2);
+    assert_eq!(status["metrics"]["tools"]["good/echo"]["errors"], 0);
+}
