@@ -172,7 +172,7 @@ impl Connection {
             ServiceError::Cancelled { .. } => GatewayError::Cancelled,
             ServiceError::TransportSend(error) if !self.life.ended.is_cancelled() => {
                 self.stale.store(true, Ordering::Relaxed);
-                let reason = self.secrets.hide(&without_urls(&chain(&error)));
+                let reason = self.secrets.hide(&without_urls(&chain(error.error.as_ref())));
                 GatewayError::unavailable(&self.server, reason)
             }
             _ => self.gone().await,
@@ -250,10 +250,10 @@ async fn open_process(
     match shake_hands(opening, lines, life.clone()).await {
         Ok(connection) => Ok(connection),
         Err(said) => {
-            life.leave.cancel();
-            // How the process ended says more than that its stream did.
+            // How the process ended by itself says more than that its stream did.
             let mut reason = life.reason;
-            let _ = timeout(4 * FAREWELL, reason.wait_for(Option::is_some)).await;
+            let _ = timeout(FAREWELL, reason.wait_for(Option::is_some)).await;
+            life.leave.cancel();
             let ended = reason.borrow().clone();
             Err(ended.map_or(said.clone(), |ended| format!("{said}; {ended}")))
         }
@@ -303,6 +303,10 @@ fn handshake_problem(error: &ClientInitializeError) -> String {
         }
         ClientInitializeError::ExpectedInitResult(_) => {
             "its answer to `initialize` makes no sense".to_owned()
+        }
+        ClientInitializeError::TransportError { error, .. } => {
+            let said = without_urls(&chain(error.error.as_ref()));
+            format!("`initialize` did not reach it: {}", one_line(&shorten(&said, 400)))
         }
         other => one_line(&shorten(&without_urls(&chain(other)), 400)),
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::server_config::ServerSet;
 use crate::base::{ReadRefused, Timestamp, now, read_bounded};
 use crate::config::GatewayFiles;
-use crate::policy::{GatewayRules, unknown_servers};
+use crate::policy::{GatewayRules, RuleProblem, unknown_servers};
 
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 
@@ -125,10 +125,15 @@ fn read_rules(path: &Path, servers: &ServerSet) -> Result<(GatewayRules, Vec<Str
         return Ok((GatewayRules::deny_all(path), vec![said]));
     };
     let (rules, mut warnings) = GatewayRules::parse(&text, path).map_err(|problems| {
-        problems.iter().map(|p| p.located().to_string()).collect::<Vec<_>>().join("; ")
+        let said = |problem: &RuleProblem| format!("line {}: {}", problem.line, problem.message);
+        problems.iter().map(said).collect::<Vec<_>>().join("; ")
     })?;
     warnings.extend(unknown_servers(&rules, servers.names()));
-    let said = warnings.iter().map(|warning| warning.located().to_string()).collect();
+    let mut said: Vec<String> = warnings
+        .iter()
+        .map(|warning| format!("line {}: {}", warning.line, warning.message))
+        .collect();
+    said.dedup();
     Ok((rules, said))
 }
 

@@ -109,3 +109,10 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
         self.inner.close().await
     }
 }
+
+impl<T> Drop for Tapped<T> {
+    fn drop(&mut self) {
+        // A handshake that failed drops the transport without reading it to its end.
+        self.ended.cancel();
+    }
+}

@@ -11,6 +11,7 @@
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
@@ -51,7 +52,7 @@ fn flood(bytes: usize) {
 
 fn serve(mode: &str) {
     let (answers, to_ask): (Sender<Value>, Receiver<Value>) = channel();
-    let to_ask = std::sync::Arc::new(std::sync::Mutex::new(to_ask));
+    let to_ask = Arc::new(Mutex::new(to_ask));
     for line in io::stdin().lock().lines() {
         let Ok(message) = serde_json::from_str::<Value>(&line.unwrap()) else { continue };
         match message["method"].as_str() {
@@ -70,7 +71,7 @@ fn serve(mode: &str) {
             Some("tools/list") => answer(&message, tools(mode, &message)),
             Some("tools/call") => {
                 let to_ask = to_ask.clone();
-                thread::spawn(move || call(&message, &to_ask.lock().unwrap()));
+                thread::spawn(move || call(&message, &to_ask));
             }
             Some("resources/list") => answer(
                 &message,
@@ -151,7 +152,7 @@ fn good_tools() -> Vec<Value> {
     names.map(tool).to_vec()
 }
 
-fn call(message: &Value, to_ask: &Receiver<Value>) {
+fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
     let arguments = &message["params"]["arguments"];
     let count = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
     let said = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
@@ -186,7 +187,7 @@ fn call(message: &Value, to_ask: &Receiver<Value>) {
         "ask" => {
             send(&json!({ "jsonrpc": "2.0", "id": "question", "method": arguments["method"],
                 "params": { "messages": [], "maxTokens": 1, "message": "?", "requestedSchema": { "type": "object", "properties": {} } } }));
-            said(to_ask.recv_timeout(Duration::from_secs(20)).unwrap().to_string())
+            said(to_ask.lock().unwrap().recv_timeout(Duration::from_secs(20)).unwrap().to_string())
         }
         "wrong_id" => {
             return send(

@@ -92,7 +92,7 @@ fn code(result: &Value) -> &str {
 }
 
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         if let Some(found) = look() {
             return found;

@@ -19,6 +19,7 @@ mod conversation;
 mod delegation;
 mod dependencies;
 mod gateway;
+mod gateway_real;
 mod init;
 mod policy;
 mod processes;

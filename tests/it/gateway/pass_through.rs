@@ -65,10 +65,16 @@ fn progress_comes_in_order_under_the_callers_own_token() {
 fn a_cancelled_call_and_a_late_one_are_cancelled_at_the_server() {
     let stage = Stage::with(&["good"]);
     let mut client = stage.connect();
-    said(&mut client, "good", "pid");
+    let mut asked: u64 = said(&mut client, "good", "count").parse().unwrap();
     let sleep =
         json!({ "agent_id": "dev", "server": "good", "tool": "sleep", "args": { "ms": 60_000 } });
     let id = client.begin("tools/call", json!({ "name": "execute_tool", "arguments": sleep }));
+    // Only a call that has reached the server can be cancelled there.
+    until("the call", || {
+        asked += 1;
+        let count: u64 = said(&mut client, "good", "count").parse().unwrap();
+        (count > asked).then_some(())
+    });
     client.notify("notifications/cancelled", json!({ "requestId": id, "reason": "enough" }));
     until("the cancellation", || (said(&mut client, "good", "cancelled") == "1").then_some(()));
     let mut late = sleep;

@@ -1,0 +1,336 @@
+//! Real servers behind the gateway, and real clients before it: everything as if nothing stood between.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::{env, fs};
+
+use serde_json::{Map, Value, json};
+
+use crate::support::TestContext;
+use crate::support::mcp::{McpClient, text};
+
+const RULES: &str = r#"{"agents": {"dev": {"allow": {"servers": ["*"]}}}}"#;
+
+/// The folder with the packages, installed once; `None` where the tool for it is missing.
+fn packages(kind: &'static str, install: fn(&Path) -> Output) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mcp-servers").join(kind);
+    fs::create_dir_all(&folder).unwrap();
+    let lock = fs::File::create(folder.join(".lock")).unwrap();
+    lock.lock().unwrap();
+    let wanted = ["package-lock.json", "requirements.txt"]
+        .map(|name| fs::read_to_string(source(name)).unwrap())
+        .concat();
+    let stamp = folder.join(".installed");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Some(folder);
+    }
+    let output = install(&folder);
+    if output.status.success() {
+        fs::write(stamp, wanted).unwrap();
+        return Some(folder);
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(env::var_os("CI").is_none(), "{kind} packages cannot be installed: {said}");
+    println!("SKIPPED: {kind} packages cannot be installed: {said}");
+    None
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp-servers").join(name)
+}
+
+fn shell(script: &str, folder: &Path) -> Output {
+    let sources = source("");
+    Command::new("sh")
+        .args(["-ec", script])
+        .env("SOURCES", sources)
+        .current_dir(folder)
+        .output()
+        .unwrap()
+}
+
+fn node() -> Option<&'static PathBuf> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let install = |folder: &Path| {
+        shell(
+            "cp \"$SOURCES\"/package*.json . && npm ci --no-audit --no-fund --ignore-scripts >&2",
+            folder,
+        )
+    };
+    FOLDER.get_or_init(|| packages("node", install)).as_ref()
+}
+
+fn python() -> Option<&'static PathBuf> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let install = |folder: &Path| {
+        shell(
+            "python3 -m venv venv && venv/bin/pip -q install -r \"$SOURCES\"/requirements.txt >&2",
+            folder,
+        )
+    };
+    FOLDER.get_or_init(|| packages("python", install)).as_ref()
+}
+
+fn node_program(name: &str) -> Option<String> {
+    Some(node()?.join("node_modules/.bin").join(name).display().to_string())
+}
+
+fn python_program(name: &str) -> Option<String> {
+    Some(python()?.join("venv/bin").join(name).display().to_string())
+}
+
+/// A server, twice: as the gateway starts it, and as a client starts it directly.
+struct Pair {
+    _context: TestContext,
+    through: McpClient,
+    direct: McpClient,
+}
+
+impl Pair {
+    fn new(
+        context: TestContext,
+        program: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let env: Map<String, Value> =
+            variables.iter().map(|&(k, v)| (k.to_owned(), json!(v))).collect();
+        let entry = json!({ "command": program, "args": arguments, "env": env });
+        context.write(".mcp.json", json!({ "mcpServers": { "real": entry } }).to_string());
+        context.write(".mcp-gateway-rules.json", RULES);
+        let mut command = Command::new(program);
+        command.args(arguments).envs(variables.iter().copied()).current_dir(context.root());
+        command.env_remove("NODE_OPTIONS");
+        let through = McpClient::connect(context.adjutant(["gateway"]));
+        Self { through, direct: McpClient::connect(command), _context: context }
+    }
+
+    /// Calls a tool both ways; a protocol error counts as a result.
+    fn both(&mut self, tool: &str, arguments: &Value) -> (Value, Value) {
+        let without_id = |mut answer: Value| {
+            answer.as_object_mut().unwrap().shift_remove("id");
+            answer
+        };
+        let request =
+            json!({ "agent_id": "dev", "server": "real", "tool": tool, "args": arguments });
+        let through = without_id(self.through.call("execute_tool", request));
+        (through, without_id(self.direct.call(tool, arguments.clone())))
+    }
+
+    fn same(&mut self, tool: &str, arguments: &Value) -> Value {
+        let (through, direct) = self.both(tool, arguments);
+        assert_eq!(through.to_string(), direct.to_string(), "{tool}");
+        through
+    }
+
+    /// The names of all tools; their definitions are the same both ways.
+    fn tools(&mut self) -> Vec<String> {
+        let listed = self.direct.request("tools/list", json!({}))["tools"].clone();
+        let answer =
+            self.through.call("get_server_tools", json!({ "agent_id": "dev", "server": "real" }));
+        assert_eq!(answer["structuredContent"]["tools"].to_string(), listed.to_string());
+        listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| tool["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+#[test]
+fn server_everything() {
+    let Some(program) = node_program("mcp-server-everything") else { return };
+    let mut pair = Pair::new(TestContext::new(), &program, &["stdio"], &[]);
+    for tool in pair.tools() {
+        let arguments = match tool.as_str() {
+            "echo" => json!({ "message": "grüße\u{1f600}\n" }),
+            "get-sum" => json!({ "a": 0.1, "b": 0.2 }),
+            "get-annotated-message" => json!({ "messageType": "error", "includeImage": true }),
+            "get-resource-reference" => json!({ "resourceType": "Text", "resourceId": 1 }),
+            "get-resource-links" => json!({ "count": 5 }),
+            "get-structured-content" => json!({ "location": "Chicago" }),
+            "trigger-long-running-operation" => json!({ "duration": 0.2, "steps": 2 }),
+            "gzip-file-as-resource" => {
+                json!({ "name": "x", "data": "data:text/plain,hello", "outputType": "resource" })
+            }
+            "simulate-research-query" => json!({ "topic": "tea", "ambiguous": false }),
+            _ => json!({}),
+        };
+        match tool.as_str() {
+            // The gateway gives a server a smaller environment, on purpose.
+            "get-env" => {
+                let (through, direct) = pair.both(&tool, &arguments);
+                assert!(text(&through).contains("PATH") && text(&direct).contains("PATH"));
+            }
+            // These answer with the time or with ids of their own.
+            "get-resource-reference" | "gzip-file-as-resource" | "simulate-research-query" => {
+                let (through, direct) = pair.both(&tool, &arguments);
+                let shape = |value: &Value| {
+                    (value["isError"].clone(), value["content"].as_array().map(Vec::len))
+                };
+                assert_eq!(shape(&through), shape(&direct), "{tool}: {through} {direct}");
+            }
+            _ => drop(pair.same(&tool, &arguments)),
+        }
+    }
+    let image = pair.same("get-tiny-image", &json!({}));
+    assert_eq!(image["content"][1]["type"], "image");
+    pair.same("get-sum", &json!({ "a": "not a number" }));
+}
+
+#[test]
+fn server_filesystem() {
+    let Some(program) = node_program("mcp-server-filesystem") else { return };
+    let context = TestContext::new();
+    context.write("files/a.txt", "one\ntwo\nthree\n").write("files/sub/b.txt", "b");
+    let root = context.root().join("files").display().to_string();
+    let path = |name: &str| format!("{root}/{name}");
+    let mut pair = Pair::new(context, &program, &[&root], &[]);
+    for tool in pair.tools() {
+        let arguments = match tool.as_str() {
+            "read_file" | "read_text_file" | "read_media_file" | "get_file_info" => {
+                json!({ "path": path("a.txt") })
+            }
+            "read_multiple_files" => json!({ "paths": [path("a.txt"), path("none")] }),
+            "write_file" => json!({ "path": path("new.txt"), "content": "ü\n" }),
+            "edit_file" => {
+                json!({ "path": path("a.txt"), "edits": [{ "oldText": "two", "newText": "2" }], "dryRun": true })
+            }
+            "create_directory" => json!({ "path": path("made") }),
+            "search_files" => json!({ "path": root, "pattern": "**/*.txt" }),
+            "move_file" => json!({ "source": path("sub/b.txt"), "destination": path("a.txt") }),
+            _ => json!({ "path": root }),
+        };
+        pair.same(&tool, &arguments);
+    }
+    let outside = pair.same("read_text_file", &json!({ "path": "/etc/passwd" }));
+    assert_eq!(outside["isError"], true, "{outside}");
+}
+
+#[test]
+fn server_memory() {
+    let Some(program) = node_program("mcp-server-memory") else { return };
+    let context = TestContext::new();
+    let root = context.root().display().to_string();
+    // Each side has a store of its own: the calls change it.
+    let file = format!("{root}/$SIDE.jsonl");
+    let wrapper =
+        format!("#!/bin/sh\nexport MEMORY_FILE_PATH=\"{root}/memory-$$.jsonl\"\nexec {program}\n");
+    context.write("memory.sh", wrapper);
+    let script = format!("{root}/memory.sh");
+    let mut pair = Pair::new(context, "sh", &[&script], &[("UNUSED", &file)]);
+    let entity = json!({ "name": "tea", "entityType": "drink", "observations": ["hot"] });
+    let relation = json!({ "from": "tea", "to": "tea", "relationType": "is" });
+    let order = [
+        ("create_entities", json!({ "entities": [entity] })),
+        ("create_relations", json!({ "relations": [relation] })),
+        (
+            "add_observations",
+            json!({ "observations": [{ "entityName": "tea", "contents": ["green"] }] }),
+        ),
+        ("read_graph", json!({})),
+        ("search_nodes", json!({ "query": "green" })),
+        ("open_nodes", json!({ "names": ["tea"] })),
+        (
+            "delete_observations",
+            json!({ "deletions": [{ "entityName": "tea", "observations": ["hot"] }] }),
+        ),
+        ("delete_relations", json!({ "relations": [relation] })),
+        ("delete_entities", json!({ "entityNames": ["tea"] })),
+    ];
+    let mut names = pair.tools();
+    for (tool, arguments) in order {
+        pair.same(tool, &arguments);
+        names.retain(|name| name != tool);
+    }
+    assert!(names.is_empty(), "tools that were not called: {names:?}");
+}
+
+#[test]
+fn mcp_server_time() {
+    let Some(program) = python_program("mcp-server-time") else { return };
+    let mut pair = Pair::new(TestContext::new(), &program, &["--local-timezone", "UTC"], &[]);
+    assert_eq!(pair.tools().len(), 2);
+    let (through, direct) = pair.both("get_current_time", &json!({ "timezone": "Asia/Tokyo" }));
+    // The seconds may differ between the two calls.
+    let day = |value: &Value| text(value).split('T').next().unwrap_or_default().to_owned();
+    assert_eq!(day(&through), day(&direct));
+    let times =
+        json!({ "source_timezone": "UTC", "time": "12:30", "target_timezone": "Asia/Tokyo" });
+    pair.same("convert_time", &times);
+    pair.same("convert_time", &json!({ "source_timezone": "Nowhere" }));
+}
+
+#[test]
+fn mcp_server_git() {
+    let Some(program) = python_program("mcp-server-git") else { return };
+    let context = TestContext::new();
+    context.write("repo/a.txt", "a\n");
+    let repo = context.root().join("repo");
+    let made = shell(
+        "git init -q -b main . && git add . && git -c user.name=a -c user.email=a@example.com commit -qm one && echo b > b.txt",
+        &repo,
+    );
+    assert!(made.status.success(), "{made:?}");
+    let repo = repo.display().to_string();
+    let mut pair = Pair::new(context, &program, &["--repository", &repo], &[]);
+    for tool in pair.tools() {
+        let mut arguments = json!({ "repo_path": repo });
+        let more = match tool.as_str() {
+            "git_diff" | "git_show" => json!({ "target": "HEAD", "revision": "HEAD" }),
+            "git_add" => json!({ "files": ["none.txt"] }),
+            "git_branch" => json!({ "branch_type": "local" }),
+            "git_create_branch" | "git_checkout" => json!({ "branch_name": "main" }),
+            // A commit has a time and therefore another name each time: an error is the same.
+            "git_commit" => json!({ "message": 5 }),
+            _ => json!({}),
+        };
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        pair.same(&tool, &arguments);
+    }
+}
+
+/// A project with server-everything behind the gateway, and how to start that.
+fn everything() -> Option<(TestContext, String)> {
+    let program = node_program("mcp-server-everything")?;
+    let context = TestContext::new();
+    let entry = json!({ "command": program, "args": ["stdio"] });
+    context.write(".mcp.json", json!({ "mcpServers": { "everything": entry } }).to_string());
+    context.write(".mcp-gateway-rules.json", RULES);
+    let gateway = context.adjutant(["gateway"]).get_program().to_string_lossy().into_owned();
+    Some((context, gateway))
+}
+
+#[test]
+fn the_typescript_sdk_works() {
+    let Some((context, gateway)) = everything() else { return };
+    let script = node().unwrap().join("client.mjs");
+    fs::copy(source("client.mjs"), &script).unwrap();
+    let output = Command::new("node")
+        .arg(&script)
+        .arg(&gateway)
+        .current_dir(context.root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), "2025-11-25 3 tools; Echo: hello; progress; image/png");
+}
+
+#[test]
+fn the_python_sdk_works() {
+    let Some((context, gateway)) = everything() else { return };
+    let Some(python) = python_program("python") else { return };
+    let script = source("client.py");
+    let output = Command::new(python)
+        .arg(&script)
+        .arg(&gateway)
+        .current_dir(context.root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), "2026-07-28 3 tools; Echo: hello; image/png");
+}
