@@ -3,6 +3,7 @@
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
+    clippy::needless_pass_by_value,
     clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test helper says what is wrong by failing"
