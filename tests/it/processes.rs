@@ -2,6 +2,7 @@
 
 mod crashes;
 mod family;
+mod load;
 mod runs;
 mod stand_in;
 mod starting;
