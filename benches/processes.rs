@@ -67,7 +67,8 @@ async fn memory() {
         });
         lines.sum()
     };
-    let own = kibibytes("Private_Clean:") + kibibytes("Private_Dirty:");
+    // Clean pages are the program's file, which the server and all keepers share.
+    let own = kibibytes("Private_Dirty:") + kibibytes("Shared_Dirty:");
     println!("memory of a keeper, shared pages counted      {:>6} KiB", kibibytes("Rss:"));
     println!("memory that only this keeper uses             {own:>6} KiB");
     process.end(Urgency::Now).await;

@@ -3,6 +3,7 @@
 mod crashes;
 mod family;
 mod load;
+mod real_shell;
 mod runs;
 mod stand_in;
 mod starting;
