@@ -70,6 +70,15 @@ fn the_security_specialist_reads_the_project_and_nothing_beside_it() {
     assert!(!stage.context.root().join("new").exists(), "{report}");
 }
 
+#[test]
+fn the_auditor_returns_json_that_was_checked() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    copy_agent(&stage, "dependency-auditor");
+    let answer = json!({ "summary": "Nothing to audit.", "ecosystems": [], "findings": [], "not_checked": [] });
+    let report = stage.run("dependency-auditor", &format!("SAY {}", json!(answer.to_string())));
+    assert_eq!(report["output"], answer, "{report}");
+}
+
 #[test_case(NEW)]
 #[test_case(OLD)]
 fn claude_code_finds_the_server_where_init_has_put_it(version: &str) {
