@@ -239,7 +239,7 @@ impl Call {
     /// `session: false`: a fresh process that leaves no transcript.
     async fn pass_by(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<Answer, Failure> {
         let run =
-            self.converse(shared, ground, &ground.folder, &ConversationStart::Passing).await?;
+            self.converse(shared, ground, &ground.folder, &ConversationStart::Passing, 0.0).await?;
         judge(&ground.agent, &run, &ground.wanted)
     }
 
@@ -312,14 +312,8 @@ impl Call {
             Start::Resume => ConversationStart::Resume(id),
         };
         let folder = PathBuf::from(&lease.conversation().folder);
-        let mut run = self.converse(shared, ground, &folder, &start).await?;
-        // A newer `claude` counts in what earlier processes have spent on the conversation it resumes.
-        let counted = run.progress.cost_usd;
-        run.progress.cost_usd = lease.cost_of_call(counted);
-        if let Some(cost) = &mut self.facts.cost_usd {
-            *cost += run.progress.cost_usd - counted;
-        }
-        Ok(run)
+        let before = lease.conversation().cost_usd;
+        self.converse(shared, ground, &folder, &start, before).await
     }
 
     /// One process from its start to its end.
@@ -329,6 +323,7 @@ impl Call {
         ground: &Ground,
         folder: &Path,
         start: &ConversationStart,
+        spent_before: f64,
     ) -> Result<Run, Failure> {
         let agent = &ground.agent;
         let plan = ground.plan(start);
@@ -337,7 +332,7 @@ impl Call {
         let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
         let bridge =
             Arc::new(Bridge::new(Arc::clone(agent), self.board.clone(), ground.tunnel.clone()));
-        let options = options(shared, start);
+        let options = Options { session_cost_usd: spent_before, ..options(shared, start) };
         let message = self.request.message(&self.caller.name, self.run);
         let started = |process: &Process| {
             if let Some(posting) = &self.posting {

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::audit::audit_options;
 use super::exit::Exit;
 use super::render;
 use crate::catalog::Snapshot;
@@ -24,7 +25,7 @@ pub(super) fn start_prompt_shutdown() -> io::Result<Shutdown> {
 /// The gateway for one delegation: no server is started before it is needed.
 pub(super) fn quiet_gateway(settings: &Settings) -> Arc<Gateway> {
     let options = GatewayOptions { eager: false, ..GatewayOptions::default() };
-    Gateway::start(settings, options)
+    Gateway::start_recording(settings, options, audit_options(settings))
 }
 
 /// Runs a command that waits. Two threads are plenty for pipes and timers, and cost little memory.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::audit::audit_options;
 use super::dispatch::refuse;
 use super::exit::Exit;
 use super::runtime::start_shutdown;
@@ -47,7 +48,7 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
             Ok(shutdown) => shutdown,
             Err(error) => return refuse(&error),
         };
-        let gateway = Gateway::start(&settings, options);
+        let gateway = Gateway::start_recording(&settings, options, audit_options(&settings));
         let orchestrator = Orchestrator::start(settings, shutdown, Arc::clone(&gateway));
         match Box::pin(serve_stdio(orchestrator, gateway, caller)).await {
             Ok(()) => Exit::Success,

@@ -123,7 +123,8 @@ const GROUPS: &[Group] = &[
     },
 ];
 
-const FIXED: [(&str, &str, &str); 2] = [
+const FIXED: [(&str, &str, &str); 3] = [
+    ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1", "no command of an agent outlives its turn"),
     ("DISABLE_AUTOUPDATER", "1", "a subagent does not update the program it runs in"),
     (
         "CLAUDE_CODE_DISABLE_AUTO_MEMORY",

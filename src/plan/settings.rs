@@ -10,6 +10,8 @@ pub(super) fn settings(agent: &Agent) -> Value {
     let mut allow = texts(&permissions.allow);
     allow.extend(agent.policy.trusted_servers.iter().map(|server| format!("mcp__{server}")));
     json!({
+        // Instructions about commits that no agent asked for; its own prompt says what it needs.
+        "includeGitInstructions": false,
         "permissions": {
             "allow": allow,
             "ask": texts(&permissions.ask),

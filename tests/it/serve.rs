@@ -158,3 +158,28 @@ fn the_server_ends_when_its_client_goes() {
     client.hang_up();
     assert!(client.ends().success());
 }
+
+#[test]
+fn the_gateway_is_offered_where_there_are_servers_besides_our_own() {
+    let context = project();
+    context.write(
+        ".mcp.json",
+        r#"{"mcpServers":{"adjutant":{"command":"adjutant","args":["serve"]}}}"#,
+    );
+    let names = |client: &mut McpClient| -> Vec<String> {
+        let tools = client.request("tools/list", json!({}));
+        tools["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|t| t["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut client = McpClient::connect(context.adjutant(["serve"]));
+    assert_eq!(names(&mut client), ["run_subagent", "run_subagents"]);
+    context.write(".mcp.json", r#"{"mcpServers":{"files":{"command":"no-such-program"}}}"#);
+    client.await_notification(|message| message["method"] == "notifications/tools/list_changed");
+    assert!(names(&mut client).contains(&"execute_tool".to_owned()));
+    let refused = client.call("list_servers", json!({ "agent_id": "main" }));
+    assert!(text(&refused).starts_with("INVALID_AGENT_ID: "), "no rules, no access: {refused}");
+}
