@@ -170,7 +170,11 @@ impl Connection {
                 }
             }
             ServiceError::Cancelled { .. } => GatewayError::Cancelled,
-            ServiceError::TransportSend(error) if !self.life.ended.is_cancelled() => {
+            ServiceError::TransportSend(error) => {
+                // A pipe breaks a moment before the process is known to have ended, which says more.
+                if timeout(FAREWELL, self.ended()).await.is_ok() {
+                    return self.gone().await;
+                }
                 self.stale.store(true, Ordering::Relaxed);
                 let reason = self.secrets.hide(&without_urls(&chain(error.error.as_ref())));
                 GatewayError::unavailable(&self.server, reason)

@@ -61,6 +61,8 @@ impl Gateway {
         audit: AuditOptions,
     ) -> Arc<Self> {
         let files = GatewayFiles::locate(settings);
+        // Watched first: an edit between the two is seen.
+        let watch = reload::Watch::begin(&files);
         let in_force = InForce::read(&files);
         let gateway = Arc::new(Self {
             in_force: ArcSwap::from_pointee(in_force),
@@ -74,7 +76,7 @@ impl Gateway {
             files,
         });
         gateway.start_eager();
-        reload::follow(&gateway);
+        watch.follow(&gateway);
         gateway
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::downstream::{Key, Scope};
 use super::files::InForce;
 use super::gateway::Gateway;
+use crate::config::GatewayFiles;
 
 /// An editor writes a file in several steps; it is read once they are over.
 const QUIET: Duration = Duration::from_millis(300);
@@ -31,34 +32,55 @@ fn spec_matches(in_force: &InForce, key: &Key) -> bool {
     entry.is_some_and(|spec| spec.digest() == key.digest)
 }
 
-/// Reloads whenever one of the files changes, until the gateway ends.
-pub(super) fn follow(gateway: &Arc<Gateway>) {
-    let (sender, mut changed) = mpsc::channel(1);
-    let paths = [gateway.files.mcp_config.path.clone(), gateway.files.rules.path.clone()];
-    let gateway = Arc::downgrade(gateway);
-    tokio::spawn(async move {
-        let mut hangup = signal(SignalKind::hangup()).ok();
+/// The files under watch, before anybody listens.
+pub(super) struct Watch {
+    paths: [PathBuf; 2],
+    sender: mpsc::Sender<()>,
+    changed: mpsc::Receiver<()>,
+    watched: BTreeSet<PathBuf>,
+    follower: Option<Follower>,
+}
+
+impl Watch {
+    /// Watches from now on.
+    pub(super) fn begin(files: &GatewayFiles) -> Self {
+        let (sender, changed) = mpsc::channel(1);
+        let paths = [files.mcp_config.path.clone(), files.rules.path.clone()];
         let mut watched = BTreeSet::new();
-        let mut follower = watch(&paths, sender.clone(), &mut watched);
-        loop {
-            let Some(closing) = gateway.upgrade().map(|gateway| gateway.closing()) else { return };
-            tokio::select! {
-                () = closing.cancelled() => return,
-                _ = changed.recv() => {}
-                Some(()) = async { hangup.as_mut()?.recv().await } => {
-                    tracing::info!("SIGHUP: reading the files again");
+        let follower = watch(&paths, sender.clone(), &mut watched);
+        Self { paths, sender, changed, watched, follower }
+    }
+
+    /// Reloads whenever one of the files has changed, until the gateway ends.
+    pub(super) fn follow(mut self, gateway: &Arc<Gateway>) {
+        let gateway = Arc::downgrade(gateway);
+        tokio::spawn(async move {
+            let mut hangup = signal(SignalKind::hangup()).ok();
+            loop {
+                let Some(closing) = gateway.upgrade().map(|gateway| gateway.closing()) else {
+                    return;
+                };
+                tokio::select! {
+                    () = closing.cancelled() => return,
+                    _ = self.changed.recv() => {}
+                    Some(()) = async { hangup.as_mut()?.recv().await } => {
+                        tracing::info!("SIGHUP: reading the files again");
+                    }
                 }
+                let Some(gateway) = gateway.upgrade() else { return };
+                let _ = tokio::task::spawn_blocking(move || gateway.reload()).await;
+                self.renew();
             }
-            let Some(gateway) = gateway.upgrade() else { return };
-            let read = tokio::task::spawn_blocking(move || gateway.reload());
-            let _ = read.await;
-            // A symlink may point elsewhere now, or a folder may have come to be.
-            if folders(&paths) != watched {
-                drop(follower);
-                follower = watch(&paths, sender.clone(), &mut watched);
-            }
+        });
+    }
+
+    /// A symlink may point elsewhere now, or a folder may have come to be.
+    fn renew(&mut self) {
+        if folders(&self.paths) != self.watched {
+            self.follower = None;
+            self.follower = watch(&self.paths, self.sender.clone(), &mut self.watched);
         }
-    });
+    }
 }
 
 type Follower = notify_debouncer_full::Debouncer<
