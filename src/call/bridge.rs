@@ -83,14 +83,31 @@ impl Bridge {
     }
 
     fn answer(&self, request: &ApprovalRequest) -> Approval {
-        let rule = request.suggested_rule().unwrap_or_else(|| request.tool_name.clone());
-        let rule = shorten(&one_line(&rule), 200);
-        self.refuse(&request.tool_name, &rule);
         let what = summarize_tool(&request.tool_name, &request.input);
         let name = &self.agent.name;
+        let Some(rule) = request.suggested_rule().map(|rule| shorten(&one_line(&rule), 200)) else {
+            return self.nobody_to_ask(&request.tool_name, &what);
+        };
+        self.refuse(&request.tool_name, &rule);
         let message = format!(
             "Denied by Adjutant: no rule of agent `{name}` allows `{what}`, and nobody can be asked. \
              `{rule}` in `permissions.allow` of its agent.md would allow it. Do without it, and say so in your answer."
+        );
+        Approval::Deny { message }
+    }
+
+    /// A rule in `permissions.ask` wants a person, or no single rule would allow it.
+    fn nobody_to_ask(&self, tool: &str, what: &str) -> Approval {
+        let asks = self.agent.permissions.ask.iter().any(|rule| rule.tool == tool);
+        let why = match asks {
+            true => "a rule in `permissions.ask` wants a person to decide",
+            false => "no rule allows it",
+        };
+        self.refuse(tool, &format!("`{what}`: {why}, and nobody can be asked"));
+        let name = &self.agent.name;
+        let message = format!(
+            "Denied by Adjutant: agent `{name}` wants `{what}`; {why}, and nobody can be asked. \
+             Do without it, and say so in your answer."
         );
         Approval::Deny { message }
     }

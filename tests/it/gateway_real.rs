@@ -72,7 +72,7 @@ fn python() -> Option<&'static PathBuf> {
     FOLDER.get_or_init(|| packages("python", install)).as_ref()
 }
 
-fn node_program(name: &str) -> Option<String> {
+pub(crate) fn node_program(name: &str) -> Option<String> {
     Some(node()?.join("node_modules/.bin").join(name).display().to_string())
 }
 

@@ -22,6 +22,7 @@ mod gateway;
 mod gateway_real;
 mod init;
 mod policy;
+mod private_servers;
 mod processes;
 mod readme;
 mod real_claude;
