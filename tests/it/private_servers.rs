@@ -14,9 +14,8 @@ fn librarian(stage: &Stage, program: &str, more: &str) -> String {
     stage.context.write("shelf/book.txt", "call me Ishmael");
     format!(
         "---\nname: librarian\ndescription: Reads books\n{more}policy:\n  mcp_servers: {{ books: {{ trust: true }} }}\n\
-         mcp_servers:\n  - name: books\n    command: {}\n    args: [shelf]\n    env: {{ API_KEY: \"${{LIBRARY_KEY}}\" }}\n\
-         ---\nYou read books.\n",
-        program
+         mcp_servers:\n  - name: books\n    command: {program}\n    args: [shelf]\n    env: {{ API_KEY: \"${{LIBRARY_KEY}}\" }}\n\
+         ---\nYou read books.\n"
     )
 }
 
