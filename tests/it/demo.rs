@@ -1,0 +1,67 @@
+//! The README's first command, as a newcomer runs it.
+
+use crate::support::TestContext;
+use crate::support::stage::{NEW, Stage};
+
+#[test]
+fn the_demo_shows_a_delegation_with_the_real_claude_and_no_account() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    let mut command = stage.context.adjutant(["demo"]);
+    let output = command.env("ADJUTANT_CLAUDE", &stage.claude).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for line in [
+        "scripted, on this machine",
+        "denied: Permission to use Bash with command curl",
+        "→ run_subagent(web-search)",
+        "web-search   ",
+        "\"hook_event_name\":\"RunEnded\"",
+        "It worked: `main` could not fetch the page, `web-search` could",
+        "adjutant init",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+}
+
+#[test]
+fn without_claude_and_npm_a_stand_in_plays_and_says_so() {
+    let context = TestContext::new();
+    let bin = context.home().join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    for name in ["sh", "curl"] {
+        let found = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+            .map(|f| f.join(name))
+            .find(|p| p.exists());
+        std::os::unix::fs::symlink(found.expect("it is installed"), bin.join(name)).unwrap();
+    }
+    let output = context.adjutant(["demo"]).env("PATH", &bin).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("STAND-IN") && said.contains("npm is not there"), "{said}");
+    assert!(said.contains("It worked"), "{said}");
+}
+
+#[test]
+fn the_doctor_makes_a_round_trip_and_tells_no_secret() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    let output = stage.adjutant(["doctor", "--live"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("version 2.1.325") && said.contains("the variable ANTHROPIC_API_KEY"),
+        "{said}"
+    );
+    assert!(said.contains("ok    live") && !said.contains("sk-ant-scripted"), "{said}");
+}
+
+#[test]
+fn the_doctor_says_what_is_missing() {
+    let context = TestContext::new();
+    let output = context.adjutant(["doctor"]).env("PATH", "/nowhere").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("BAD   claude") && said.contains("npm install -g @anthropic-ai/claude-code"),
+        "{said}"
+    );
+}
