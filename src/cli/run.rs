@@ -61,7 +61,8 @@ pub(super) fn run(arguments: &RunArguments, settings: Settings) -> Exit {
     if let Some(refused) = nesting::refuse_inside_a_run("run") {
         return refused;
     }
-    logging::start(&arguments.log, "warn");
+    // What the shared servers' files are like is for `check` and `serve` to say.
+    logging::start(&arguments.log, "warn,adjutant::gateway::files=error");
     let prompt = match prompt(arguments.prompt.as_deref()) {
         Ok(prompt) => prompt,
         Err(error) => {

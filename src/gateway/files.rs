@@ -100,19 +100,26 @@ impl InForce {
     }
 }
 
+const MISSING: &str = "there is no such file";
+
 fn say(report: &FileReport, path: &Path) {
     let path = path.display();
     if let Some(error) = &report.last_error {
         tracing::error!("{path}: {error}; the last good version stays in force");
     }
     for warning in &report.last_warnings {
-        tracing::warn!("{path}: {warning}");
+        // A project need not have these files; it is only to be seen by whoever looks for it.
+        if warning.starts_with(MISSING) {
+            tracing::info!("{path}: {warning}");
+        } else {
+            tracing::warn!("{path}: {warning}");
+        }
     }
 }
 
 fn read_servers(path: &Path) -> Result<(ServerSet, Vec<String>), String> {
     let Some(text) = read(path)? else {
-        return Ok((ServerSet::default(), vec!["there is no such file: no servers".to_owned()]));
+        return Ok((ServerSet::default(), vec![format!("{MISSING}: no servers")]));
     };
     let set = ServerSet::parse(&text).map_err(|error| error.to_string())?;
     let warnings = set.warnings.clone();
@@ -121,7 +128,7 @@ fn read_servers(path: &Path) -> Result<(ServerSet, Vec<String>), String> {
 
 fn read_rules(path: &Path, servers: &ServerSet) -> Result<(GatewayRules, Vec<String>), String> {
     let Some(text) = read(path)? else {
-        let said = "there is no such file: nobody is allowed anything".to_owned();
+        let said = format!("{MISSING}: nobody is allowed anything");
         return Ok((GatewayRules::deny_all(path), vec![said]));
     };
     let (rules, mut warnings) = GatewayRules::parse(&text, path).map_err(|problems| {
