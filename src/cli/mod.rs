@@ -2,8 +2,6 @@
 //!
 //! One file per command; `args.rs` has the grammar, `render.rs` is the only door to stdout.
 
-#![allow(dead_code, reason = "the commands that use all of it land one by one")]
-
 mod args;
 mod audit;
 mod check;

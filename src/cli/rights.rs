@@ -8,7 +8,7 @@ use crate::base::{Lined, ReadRefused, nearest, parse_json_lines, read_bounded};
 use crate::catalog::{Agent, ServerLaunch, Snapshot, State, canonical_builtin, rule_line};
 use crate::config::{GatewayFile, GatewayFiles, Settings};
 use crate::policy::{
-    Evaluation, GatewayRules, Warning, evaluate, judge_builtin, judge_mcp_tool, judge_server,
+    Evaluation, GatewayRules, evaluate, judge_builtin, judge_mcp_tool, judge_server,
 };
 
 /// Rules and servers are written by hand; a file beyond this is neither.
@@ -125,11 +125,10 @@ pub(super) fn shared_servers(settings: &Settings) -> Vec<String> {
     }
 }
 
-/// The gateway's rules with what is odd about them.
+/// The gateway's rules, and whether there is a file of them; what is odd about them is for `check` to say.
 #[derive(Debug)]
 pub(super) struct LoadedRules {
     pub(super) rules: GatewayRules,
-    pub(super) warnings: Vec<Warning>,
     pub(super) found: bool,
 }
 
@@ -138,11 +137,9 @@ fn load_rules(settings: &Settings) -> Result<LoadedRules, String> {
     let file = GatewayFiles::locate(settings).rules;
     match read_bounded(&file.path, MAX_BYTES) {
         Ok(bytes) => parse(&file.path, bytes),
-        Err(ReadRefused::Io(error)) if is_absent(&file, &error) => Ok(LoadedRules {
-            rules: GatewayRules::deny_all(&file.path),
-            warnings: Vec::new(),
-            found: false,
-        }),
+        Err(ReadRefused::Io(error)) if is_absent(&file, &error) => {
+            Ok(LoadedRules { rules: GatewayRules::deny_all(&file.path), found: false })
+        }
         Err(error) => Err(unreadable(&file, &error)),
     }
 }
@@ -161,7 +158,7 @@ fn parse(path: &Path, bytes: Vec<u8>) -> Result<LoadedRules, String> {
     let text = String::from_utf8(bytes)
         .map_err(|_| format!("the rules `{}` are not UTF-8 text", path.display()))?;
     match GatewayRules::parse(&text, path) {
-        Ok((rules, warnings)) => Ok(LoadedRules { rules, warnings, found: true }),
+        Ok((rules, _)) => Ok(LoadedRules { rules, found: true }),
         Err(problems) => {
             let lines: Vec<String> =
                 problems.iter().map(|problem| problem.located().to_string()).collect();

@@ -35,5 +35,4 @@ mod sessions;
 mod shipped;
 mod shipped_live;
 
-#[allow(dead_code, reason = "the tests that use all of it land one by one")]
 mod support;

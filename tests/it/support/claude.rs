@@ -8,9 +8,6 @@ use std::time::Duration;
 use adjutant::base::FileLock;
 use adjutant::scripted::ScriptedModel;
 
-/// The versions that every promise is tested with.
-pub const VERSIONS: [&str; 2] = ["2.1.325", "2.1.197"];
-
 /// The `claude` of this version, installed at first use; `None`, said aloud, where that cannot be.
 ///
 /// `ADJUTANT_TEST_CLAUDE_DIR` names a folder that has `<version>/node_modules/.bin/claude` already.
