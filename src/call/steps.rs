@@ -26,7 +26,7 @@ use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
 use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
 use crate::sessions::{Begin, CompletedTurn, Lease, SessionError, SessionKey, Start};
-use crate::worker::{Permit, Posting, Process};
+use crate::worker::{Permit, Posting, Process, end_leftovers_of};
 
 /// One call on its way through the steps.
 pub(super) struct Call {
@@ -246,6 +246,10 @@ impl Call {
     /// `session: true`: the conversation goes on where it ended.
     async fn go_on(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<Answer, Failure> {
         let mut lease = self.lease(shared, ground).await?;
+        if let (Start::Resume, Some(last)) = (lease.start(), lease.last_run()) {
+            // The lease of a killed server is free at once, its `claude` gone a moment later: two never resume one conversation.
+            end_leftovers_of(last).await;
+        }
         let mut run = self.resume(shared, ground, &lease).await?;
         if lease.start() == Start::Resume && conversation_is_unknown(&run) {
             lease

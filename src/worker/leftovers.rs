@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
+use tokio::task::spawn_blocking;
 
 use super::board::{RunBoard, RunCard};
 use super::tree::Stat;
@@ -52,6 +53,12 @@ pub fn clean_leftovers(data_dir: &Path) -> Vec<Cleaned> {
         cleaned.extend(run_folder::remove_stale(place).into_iter().map(Cleaned::Folder));
     }
     cleaned
+}
+
+/// Ends whatever is still there of a run that nobody holds any more. Costs a look at the list of processes.
+pub async fn end_leftovers_of(run: RunId) {
+    // Only a panic could keep it from being done, and the next sweep comes at the next start.
+    let _ = spawn_blocking(move || sweep::end_run(run)).await;
 }
 
 /// A keeper whose server died ends by itself; one that was stopped is told once more.

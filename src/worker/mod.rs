@@ -30,7 +30,7 @@ mod wire;
 pub use admission::{Admission, AdmissionLimits, Counts, Permit, Refused};
 pub use board::{Posting, RunBoard, RunCard, RunProgress};
 pub use launch::{Launch, StartFailed};
-pub use leftovers::{Cleaned, clean_leftovers};
+pub use leftovers::{Cleaned, clean_leftovers, end_leftovers_of};
 pub use machine::MachineCap;
 pub use nesting::agent_above;
 pub use orphans::adopt_orphans;

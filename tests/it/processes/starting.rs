@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use adjutant::worker::{Launch, Process, ProcessEnd, Urgency, start};
+use adjutant::worker::{Launch, Process, ProcessEnd, Urgency, end_leftovers_of, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::family::{launch, marked, wait_until};
@@ -152,4 +152,17 @@ async fn a_second_request_skips_the_grace() {
     let end = process.end(Urgency::Polite { grace: Duration::from_hours(1) }).await;
     assert_eq!(end, ProcessEnd::Signaled(9));
     assert!(started.elapsed() < Duration::from_secs(15));
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_run_is_ended_by_its_mark_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = launch(folder.path(), "sleep 300");
+    let run = one.run;
+    let mut ours = start(one).await.unwrap();
+    let mut other = start(launch(folder.path(), "sleep 300")).await.unwrap();
+    end_leftovers_of(run).await;
+    assert_eq!(ours.wait().await, ProcessEnd::Signaled(9));
+    assert!(Path::new(&format!("/proc/{}", other.pid())).exists(), "another run was hit");
+    other.end(Urgency::Now).await;
 }
