@@ -1,6 +1,8 @@
 //! `adjutant gateway` from outside: a client on one side, misbehaving servers on the other.
 
 mod faults;
+mod http_server;
+mod network;
 mod pass_through;
 mod records;
 mod reload;

@@ -1,5 +1,6 @@
 //! A small MCP client over a child's pipes: what is on the wire, nothing interpreted.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -22,11 +23,15 @@ pub struct McpClient {
 
 impl McpClient {
     /// Starts the server; nothing is said yet.
-    pub fn start(mut command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
+        Self::start_logging(command, Stdio::inherit())
+    }
+
+    fn start_logging(mut command: Command, log: Stdio) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            .stderr(log)
             .spawn()
             .expect("the server starts");
         let stdin = child.stdin.take();
@@ -48,6 +53,13 @@ impl McpClient {
     /// Starts the server and shakes hands.
     pub fn connect(command: Command) -> Self {
         let mut client = Self::start(command);
+        client.initialize();
+        client
+    }
+
+    /// The same, with what it logs in a file.
+    pub fn connect_logging(command: Command, log: File) -> Self {
+        let mut client = Self::start_logging(command, log.into());
         client.initialize();
         client
     }

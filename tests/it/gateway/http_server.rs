@@ -1,0 +1,154 @@
+//! A small HTTP server on 127.0.0.1 that remembers everything it was sent.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+
+/// One request as it arrived; names of headers in lower case.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) method: String,
+    pub(super) path: String,
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) body: Value,
+}
+
+/// Answers one request on its connection, which is closed afterwards.
+pub(super) type Answer = dyn Fn(&Request, &mut TcpStream) + Send + Sync;
+
+/// The server; gone when dropped.
+pub(super) struct HttpServer {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<Request>>>,
+    stopped: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+    accepting: Option<thread::JoinHandle<()>>,
+}
+
+impl HttpServer {
+    pub(super) fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), answer)
+    }
+
+    pub(super) fn start_at(
+        address: SocketAddr,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let stopped = Arc::new(AtomicBool::new(false));
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let answer: Arc<Answer> = Arc::new(answer);
+        let (seen, over, streams) =
+            (Arc::clone(&requests), Arc::clone(&stopped), Arc::clone(&open));
+        let accepting = thread::spawn(move || {
+            for stream in listener.incoming() {
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(mut stream) = stream else { continue };
+                streams.lock().unwrap().push(stream.try_clone().unwrap());
+                let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+                thread::spawn(move || {
+                    if let Some(request) = read(&stream) {
+                        seen.lock().unwrap().push(request.clone());
+                        answer(&request, &mut stream);
+                    }
+                    let _ = stream.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        Self { address, requests, stopped, open, accepting: Some(accepting) }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(super) fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn read(stream: &TcpStream) -> Option<Request> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|&read| read > 0)?;
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next()?, words.next()?);
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        headers.insert(name.to_lowercase(), value.to_owned());
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    Some(Request { method, path, headers, body })
+}
+
+/// Writes a whole response; `headers` are lines.
+pub(super) fn respond(stream: &mut TcpStream, status: &str, headers: &str, body: &str) {
+    let length = body.len();
+    let _ = write!(
+        stream,
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+    );
+}
+
+/// What an MCP server with one tool, `who`, says to a message; `None` where nothing is said.
+pub(super) fn mcp_answer(message: &Value) -> Option<Value> {
+    let result = match message["method"].as_str()? {
+        "initialize" => json!({
+            "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+            "serverInfo": { "name": "far", "version": "1" },
+        }),
+        "tools/list" => {
+            json!({ "tools": [{ "name": "who", "inputSchema": { "type": "object" } }] })
+        }
+        "tools/call" => json!({
+            "content": [{ "type": "text", "text": format!("far {}", message["params"]["arguments"]) }],
+            "structuredContent": { "n": 0.1 },
+        }),
+        _ => return None,
+    };
+    message.get("id").map(|id| json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+}
+
+/// Streamable HTTP, with plain JSON answers.
+pub(super) fn streamable(request: &Request, stream: &mut TcpStream) {
+    if request.method != "POST" {
+        return respond(stream, "405 Method Not Allowed", "", "");
+    }
+    let json = "content-type: application/json\r\nmcp-session-id: s-1\r\n";
+    match mcp_answer(&request.body) {
+        Some(answer) => respond(stream, "200 OK", json, &answer.to_string()),
+        None => respond(stream, "202 Accepted", "", ""),
+    }
+}

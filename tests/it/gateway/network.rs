@@ -1,0 +1,113 @@
+//! Servers on the network: every header there, none anywhere else, and back when they are back.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::http_server::{HttpServer, respond, streamable};
+use super::{Stage, code, execute, until};
+use crate::support::mcp::{McpClient, text};
+
+const KEY: &str = "s3cret-key-of-the-far-server";
+
+fn entry(url: &str) -> Value {
+    json!({ "url": url, "headers": {
+        "Authorization": "Bearer ${FAR_KEY}", "X-Team": "blue", "X-Both": "${TEAM:-green}-${FAR_KEY}",
+    } })
+}
+
+/// The gateway with the variable set and everything it logs in a file.
+fn connect(stage: &Stage) -> McpClient {
+    let log = File::create(stage.context.root().join("log")).unwrap();
+    let mut command = stage.command();
+    command.env("FAR_KEY", KEY).env("RUST_LOG", "trace");
+    McpClient::connect_logging(command, log)
+}
+
+fn nothing_told(stage: &Stage) {
+    for file in ["log", "data/audit.jsonl"] {
+        let said = std::fs::read_to_string(stage.context.root().join(file)).unwrap();
+        assert!(!said.contains(KEY), "{file}: {said}");
+    }
+}
+
+#[test]
+fn a_server_on_the_network_gets_every_header_with_every_request() {
+    let far = HttpServer::start(streamable);
+    let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp?tenant=1")) }));
+    let mut client = connect(&stage);
+    let listed = client.call("get_server_tools", json!({ "agent_id": "dev", "server": "far" }));
+    assert_eq!(listed["structuredContent"]["tools"][0]["name"], "who");
+    let result = execute(&mut client, "far", "who", json!({ "a": 1 }));
+    assert_eq!(text(&result), r#"far {"a":1}"#);
+    assert_eq!(result["structuredContent"], json!({ "n": 0.1 }));
+    let metadata = json!({ "agent_id": "dev", "include_metadata": true });
+    let listed = client.call("list_servers", metadata).to_string();
+    assert!(!listed.contains(KEY), "{listed}");
+    let requests = far.requests();
+    let methods = requests.iter().filter_map(|request| request.body["method"].as_str());
+    assert_eq!(methods.filter(|&method| method == "initialize").count(), 1);
+    for request in requests {
+        assert_eq!(request.path, "/mcp?tenant=1");
+        assert_eq!(request.headers["authorization"], format!("Bearer {KEY}"));
+        assert_eq!(request.headers["x-team"], "blue");
+        assert_eq!(request.headers["x-both"], format!("green-{KEY}"));
+    }
+    nothing_told(&stage);
+}
+
+#[test]
+fn a_redirect_to_another_host_is_refused_and_nothing_is_sent_there() {
+    let elsewhere = HttpServer::start(streamable);
+    let target = elsewhere.url("/mcp");
+    for status in ["302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {
+        let location = format!("location: {target}\r\n");
+        let far = HttpServer::start(move |_, stream| respond(stream, status, &location, ""));
+        let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp")) }));
+        let result = execute(&mut connect(&stage), "far", "who", json!({}));
+        assert_eq!(code(&result), "SERVER_UNAVAILABLE", "{status}");
+        assert!(!far.requests().is_empty());
+        nothing_told(&stage);
+    }
+    assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.requests());
+}
+
+#[test]
+fn a_server_that_refuses_the_key_is_unavailable_at_once() {
+    let far = HttpServer::start(|request, stream| {
+        let body = format!("no such key: {}", request.headers["authorization"]);
+        respond(stream, "401 Unauthorized", "www-authenticate: Bearer\r\n", &body);
+    });
+    let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp")) }));
+    let mut client = connect(&stage);
+    let begun = Instant::now();
+    let result = execute(&mut client, "far", "who", json!({}));
+    assert_eq!(code(&result), "SERVER_UNAVAILABLE");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(text(&result).to_lowercase().contains("auth"), "{result}");
+    assert!(!result.to_string().contains(KEY), "{result}");
+    // Asked again, it is not asked again: the pause after a failure holds here too.
+    let asked = far.requests().len();
+    assert_eq!(code(&execute(&mut client, "far", "who", json!({}))), "SERVER_UNAVAILABLE");
+    assert!(far.requests().len() <= asked + 1);
+    nothing_told(&stage);
+}
+
+#[test]
+fn a_server_that_went_away_is_used_again_when_it_is_back() {
+    let far = HttpServer::start(streamable);
+    let address = far.address();
+    let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp")) }));
+    let mut client = connect(&stage);
+    assert_eq!(text(&execute(&mut client, "far", "who", json!({}))), "far {}");
+    drop(far);
+    let gone = execute(&mut client, "far", "who", json!({}));
+    assert_eq!(code(&gone), "SERVER_UNAVAILABLE");
+    let _back = HttpServer::start_at(address, streamable);
+    until("the server again", || {
+        let result = execute(&mut client, "far", "who", json!({}));
+        (text(&result) == "far {}").then_some(())
+    });
+    nothing_told(&stage);
+}
