@@ -83,8 +83,26 @@ pub(super) enum Ended {
     NotOpened(OpenError, ProcessEnd),
     /// The turn came to an end of its own.
     Turn(Ending, ProcessEnd),
+    /// We asked the turn to end and it closed it in order: its conversation can go on.
+    Interrupted(Stop),
     /// We ended it.
     Stopped(Stop),
+}
+
+/// Whether an interrupted turn still gave its result.
+#[derive(Clone, Copy)]
+enum LastWord {
+    Said,
+    Unsaid,
+}
+
+impl LastWord {
+    fn ended(self, stop: Stop) -> Ended {
+        match self {
+            Self::Said => Ended::Interrupted(stop),
+            Self::Unsaid => Ended::Stopped(stop),
+        }
+    }
 }
 
 /// Starts the process, says `message`, and waits for the answer or for `leash`. Nothing of it is left afterwards.
@@ -131,9 +149,9 @@ async fn talk(
         let (ended, progress) = turn(&mut conversation, &message, bridge, leash).await;
         let progress = together(&before, progress);
         match ended {
-            Err(stop) => {
+            Err((stop, last_word)) => {
                 process.end(Urgency::Polite { grace: GRACE }).await;
-                return (Ended::Stopped(stop), progress);
+                return (last_word.ended(stop), progress);
             }
             Ok(ending) => {
                 let Some(more) = good(&ending).and_then(&mut reply) else {
@@ -154,15 +172,15 @@ async fn turn(
     message: &str,
     bridge: &Arc<Bridge>,
     leash: &Leash,
-) -> (Result<Ending, Stop>, Progress) {
+) -> (Result<Ending, (Stop, LastWord)>, Progress) {
     let handle = conversation.handle();
     let turn = conversation.turn(message);
     tokio::pin!(turn);
     tokio::select! {
         TurnEnd { ending, progress } = &mut turn => (Ok(ending), progress),
         stop = leash.pulled(bridge.signs()) => {
-            interrupt(&handle, turn).await;
-            (Err(stop), handle.progress())
+            let last_word = interrupt(&handle, turn).await;
+            (Err((stop, last_word)), handle.progress())
         }
     }
 }
@@ -216,9 +234,12 @@ async fn open(
 }
 
 /// Asks the turn to end, and gives it a moment: its result has the cost.
-async fn interrupt(handle: &Handle, turn: impl Future<Output = TurnEnd>) {
+async fn interrupt(handle: &Handle, turn: impl Future<Output = TurnEnd>) -> LastWord {
     handle.interrupt();
-    let _ = timeout(LAST_WORD, turn).await;
+    match timeout(LAST_WORD, turn).await {
+        Ok(TurnEnd { ending: Ending::Result(_), .. }) => LastWord::Said,
+        Ok(_) | Err(_) => LastWord::Unsaid,
+    }
 }
 
 /// After a result the process ends by itself when its input is closed; after anything else it is ended.

@@ -18,7 +18,7 @@ pub(super) fn judge(agent: &Agent, run: &Run, wanted: &Wanted) -> Result<Answer,
         }
         Ended::Turn(Ending::Result(result), _) => bad_result(agent, result),
         Ended::Turn(ending, end) => no_result(agent, ending, *end, &run.stderr),
-        Ended::Stopped(stop) => stopped(agent, stop),
+        Ended::Interrupted(stop) | Ended::Stopped(stop) => stopped(agent, stop),
     };
     Err(failure.with_partial(run.progress.partial.clone()))
 }
@@ -26,6 +26,11 @@ pub(super) fn judge(agent: &Agent, run: &Run, wanted: &Wanted) -> Result<Answer,
 /// Whether the turn came to a good end, whatever the answer is worth.
 pub(super) fn turn_was_completed(run: &Run) -> bool {
     matches!(&run.ended, Ended::Turn(Ending::Result(result), _) if result.is_success())
+}
+
+/// Whether the turn was closed in order when we asked it to end: what was said until then is in the transcript.
+pub(super) fn turn_was_interrupted(run: &Run) -> bool {
+    matches!(&run.ended, Ended::Interrupted(_))
 }
 
 /// Whether the process said that it does not know the conversation it was to resume.
@@ -39,7 +44,7 @@ pub(super) fn conversation_is_unknown(run: &Run) -> bool {
         Ended::NotOpened(OpenError::EndedEarly(result), _)
         | Ended::Turn(Ending::Result(result), _) => told(result),
         Ended::NotOpened(..) | Ended::Turn(..) => run.stderr.contains(WORDS),
-        Ended::NotStarted(_) | Ended::Stopped(_) => false,
+        Ended::NotStarted(_) | Ended::Interrupted(_) | Ended::Stopped(_) => false,
     }
 }
 

@@ -11,7 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::bridge::Bridge;
 use super::converse::{Leash, Run, converse};
 use super::find::find;
-use super::judge::{conversation_is_unknown, judge, stopped, turn_was_completed};
+use super::judge::{
+    conversation_is_unknown, judge, stopped, turn_was_completed, turn_was_interrupted,
+};
 use super::orchestrator::Orchestrator;
 use super::program::Program;
 use super::request::Request;
@@ -261,9 +263,12 @@ impl Call {
         self.facts.session_id = Some(lease.session_id().to_string());
         let judged = judge(&ground.agent, &run, &ground.wanted);
         let cost_usd = run.progress.cost_usd;
-        match turn_was_completed(&run) {
-            true => lease.completed(CompletedTurn { turns: 1, cost_usd }).await,
-            false => lease.failed(cost_usd).await,
+        if turn_was_completed(&run) {
+            lease.completed(CompletedTurn { turns: 1, cost_usd }).await;
+        } else if turn_was_interrupted(&run) {
+            lease.interrupted(cost_usd).await;
+        } else {
+            lease.failed(cost_usd).await;
         }
         self.facts.notes.extend(lease.notes().iter().cloned());
         judged

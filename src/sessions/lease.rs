@@ -158,6 +158,11 @@ impl Lease {
         self.record().await;
     }
 
+    /// The turn was stopped from outside and closed in order: the next call goes on from what was said until then.
+    pub async fn interrupted(&mut self, cost_usd: f64) {
+        self.completed(CompletedTurn { turns: 0, cost_usd }).await;
+    }
+
     /// The call ended without a completed turn: what it cost is counted, the conversation is as usable as before.
     pub async fn failed(&mut self, cost_usd: f64) {
         self.add(CompletedTurn { turns: 0, cost_usd });

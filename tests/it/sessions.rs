@@ -69,6 +69,24 @@ fn the_second_call_sees_the_first_and_pays_for_itself_alone(version: &str) {
     assert!((entry["cost_usd"].as_f64().unwrap() - one - two).abs() < 1e-5, "{entry}");
 }
 
+const SHELL: &str = "---\nname: keeper\ndescription: Remembers\nsession: true\ntimeout_ms: 20000\n\
+    permissions:\n  allow: [\"Bash\"]\n---\nYou remember what was said.\n";
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn a_conversation_goes_on_after_its_first_call_ran_out_of_time(version: &str) {
+    let Some(stage) = stage(version) else { return };
+    stage.context.agent("keeper", SHELL);
+    let call = json!({ "command": "tail -f /dev/null" });
+    let first = stage.run("keeper", &format!("SAY the word is plum\nCALL Bash {call}"));
+    assert_eq!(first["code"], "TIMEOUT", "{first}");
+    let second = stage.run("keeper", "SAY fine");
+    assert_eq!(second["result"], "fine", "{second}");
+    assert_eq!((second.get("note"), &second["session_id"]), (None, &first["session_id"]));
+    let remembered = remembered(&stage);
+    assert!(remembered.contains("the word is plum"), "{remembered}");
+}
+
 #[test_case(NEW)]
 #[test_case(OLD)]
 fn it_goes_on_after_sigkill_and_from_a_second_server(version: &str) {
