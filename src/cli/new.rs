@@ -5,7 +5,7 @@ use std::fs;
 use clap::Args;
 
 use super::exit::Exit;
-use super::render;
+use super::{init, render};
 use crate::base::{AgentName, write_project_file};
 use crate::config::Settings;
 
@@ -33,6 +33,7 @@ pub(super) fn run(settings: &Settings, arguments: &NewArguments) -> Exit {
     match write_project_file(&folder.join("agent.md"), text(&name).as_bytes()) {
         Ok(()) => {
             render::data(format_args!("agents/{name}/agent.md"));
+            init::renew_section(settings);
             render::talk(format_args!(
                 "edit it, look at it with `adjutant show {name}`, try it with `adjutant run {name} \"…\"`"
             ));

@@ -27,6 +27,19 @@ pub(in crate::cli) fn run(settings: &Settings, wishes: Init) -> Exit {
     }
 }
 
+/// Renews the list of subagents where there is one, and says so: a new agent would make it out of date.
+pub(in crate::cli) fn renew_section(settings: &Settings) {
+    let written = changes::section_only(settings).and_then(|changes| {
+        changes::write(&settings.root, &changes)?;
+        Ok(changes.iter().any(Change::is_needed))
+    });
+    match written {
+        Ok(true) => render::talk(format_args!("the list in {MAIN_PROMPT} was renewed")),
+        Ok(false) | Err(InitError::NoSection) => {}
+        Err(error) => render::talk(format_args!("warning: {}", render::with_causes(&error))),
+    }
+}
+
 fn prepare(settings: &Settings, wishes: Init) -> Result<Vec<Change>, InitError> {
     let changes = if wishes.refresh {
         changes::section_only(settings)?

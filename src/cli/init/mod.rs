@@ -9,4 +9,4 @@ mod json_text;
 mod merge;
 mod section;
 
-pub(super) use command::run;
+pub(super) use command::{renew_section, run};

@@ -100,6 +100,17 @@ fn list_is_a_table_that_fits() {
 }
 
 #[test]
+fn a_new_agent_in_a_ready_project_passes_check_too() {
+    let context = TestContext::new();
+    stdout(&context, &["init"]);
+    stdout(&context, &["new", "web-search"]);
+    let main = fs::read_to_string(context.root().join("agents/main/system-prompt.md")).unwrap();
+    assert!(main.contains("web-search"), "{main}");
+    let checked = context.run(["check", "--strict"]);
+    assert!(checked.status.success(), "{checked:?}");
+}
+
+#[test]
 fn a_new_agent_passes_check_and_is_never_overwritten() {
     let context = TestContext::new();
     assert_eq!(stdout(&context, &["new", "web-search"]), "agents/web-search/agent.md\n");
