@@ -53,7 +53,7 @@ fn not_found(name: &str, names: &[&str]) -> Failure {
     let shown = shorten(&one_line(name), 80);
     let near = nearest(name, names.iter().copied());
     let help = match (near.first(), names.is_empty()) {
-        (Some(near), _) => format!("did you mean `{near}`"),
+        (Some(near), _) => format!("did you mean `{near}`?"),
         (None, true) => "no agent can be called: add one with `adjutant new NAME`".to_owned(),
         (None, false) => format!("call one of: {}", shorten(&names.join(", "), 400)),
     };

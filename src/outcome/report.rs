@@ -77,12 +77,9 @@ impl Failure {
 
     /// `CODE: sentence. What to do.`
     pub fn sentence(&self) -> String {
-        format!(
-            "{}: {}. {}.",
-            self.code,
-            self.message.trim_end_matches('.'),
-            upper_first(&self.help)
-        )
+        let message = self.message.trim_end_matches('.');
+        let end = if self.help.ends_with('?') { "" } else { "." };
+        format!("{}: {message}. {}{end}", self.code, upper_first(&self.help))
     }
 }
 

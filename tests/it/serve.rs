@@ -88,7 +88,7 @@ fn both_revisions_of_the_protocol_are_spoken() {
     assert_eq!(answer["serverInfo"]["name"], "adjutant");
 }
 
-#[test_case(json!({ "agent_name": "web-serch", "prompt": "x" }), "AGENT_NOT_FOUND", "web-search")]
+#[test_case(json!({ "agent_name": "web-serch", "prompt": "x" }), "AGENT_NOT_FOUND", "Did you mean `web-search`?")]
 #[test_case(json!({ "agent_name": "private", "prompt": "x" }), "CALLER_NOT_ALLOWED", "reviewer")]
 #[test_case(json!({ "agent_name": "broken", "prompt": "x" }), "AGENT_INVALID", "alow")]
 #[test_case(json!({ "agent_name": "web-search", "prompt": " " }), "INVALID_ARGUMENT", "`prompt` is empty")]
@@ -110,7 +110,7 @@ fn a_bad_call_is_refused_in_one_sentence(arguments: Value, code: &str, says: &st
     assert_eq!(result["isError"], true, "{result}");
     let said = text(&result);
     assert!(said.starts_with(&format!("{code}: ")) && said.contains(says), "{said}");
-    assert!(said.lines().count() == 1 && said.ends_with('.'), "{said}");
+    assert!(said.lines().count() == 1 && said.ends_with(['.', '?']), "{said}");
     assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
 }
 
