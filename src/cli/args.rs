@@ -33,6 +33,13 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Make a project ready for Claude Code: server, hooks, a first agent, the list of subagents
+    ///
+    /// Puts the server `adjutant` into .mcp.json, the hooks that this version has into
+    /// .claude/settings.json, a first agent into a project that has none, and the list of subagents
+    /// between two marks in agents/main/system-prompt.md. What is there already is kept, byte for byte;
+    /// run twice it changes nothing. Exit code 0; 1 if a file is not as it must be (nothing was changed).
+    #[command(after_long_help = "Examples:\n  adjutant init --dry-run\n  adjutant init\n  \
+        adjutant init --refresh   # after agents were added, removed or described otherwise")]
     Init(Init),
 
     /// List the agents of the project, sound and broken
@@ -52,7 +59,8 @@ pub(super) enum Command {
 
     /// Make a folder for a new agent, with a commented agent.md
     ///
-    /// Nothing is overwritten. Exit code 0; 1 if the folder is there already; 2 if the name cannot be used.
+    /// Nothing is overwritten; the list of subagents in agents/main/system-prompt.md is renewed where
+    /// there is one. Exit code 0; 1 if the folder is there already; 2 if the name cannot be used.
     #[command(after_long_help = "Example:\n  adjutant new web-search")]
     New(NewArguments),
 
@@ -66,30 +74,47 @@ pub(super) enum Command {
     Check(CheckArguments),
 
     /// Print a JSON Schema, so that editors complete and check agent files
+    ///
+    /// Exit code 0.
     #[command(after_long_help = "Examples:\n  adjutant schema > agent.schema.json\n  \
         adjutant schema defaults > defaults.schema.json")]
     Schema(SchemaArguments),
 
     /// Show what is running, and end it
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs stop 8f3a"
+    )]
     Runs(RunsCommand),
 
     /// Show the conversations of agents with `session: true`, and forget them
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "Examples:\n  adjutant sessions list\n  adjutant sessions show github@pr-42"
+    )]
     Sessions(SessionsCommand),
 
     /// Say whether an agent may use a server, a tool or a built-in tool, and by which rule
     ///
     /// Exit code 0: allowed. 1: denied. 2: cannot say.
+    #[command(
+        after_long_help = "Examples:\n  adjutant explain --agent web-search --builtin Bash\n  \
+        adjutant explain --agent web-search --server brave-search --tool brave_web_search"
+    )]
     Explain(ExplainArguments),
 
     /// Show what every agent may use: servers, tools and built-in tools, each with its rule
+    ///
+    /// Exit code 0; 2 if an agent or a server is not known.
     #[command(
         after_long_help = "Examples:\n  adjutant matrix --agent dev\n  adjutant matrix --html > matrix.html"
     )]
     Matrix(MatrixArguments),
 
     /// Show the audit log, or check that it is as it was written
+    ///
+    /// Exit code 0; 1 if `--verify` finds that it is not; 2 if it cannot be read.
+    #[command(after_long_help = "Examples:\n  adjutant audit --follow\n  adjutant audit --verify")]
     Audit(AuditArguments),
 
     Serve(serve::ServeArguments),
@@ -100,21 +125,19 @@ pub(super) enum Command {
     Gateway(gateway::GatewayArguments),
     Trust(trust::TrustArguments),
     /// Print a completion script for a shell
+    ///
+    /// Exit code 0.
+    #[command(
+        after_long_help = "Example:\n  adjutant completions bash > ~/.local/share/bash-completion/completions/adjutant"
+    )]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
     },
 }
 
-/// Puts the server `adjutant` into `.mcp.json`, its hooks into `.claude/settings.json`, a first agent
-/// into a project that has none, and the list of subagents into `agents/main/system-prompt.md`.
-///
-/// What is there already is kept, byte for byte, and nothing else is touched. Run it as often as you
-/// like: the second time it changes nothing.
+/// What `init` may be told.
 #[derive(Clone, Copy, Debug, Args)]
-#[command(
-    after_help = "Exit codes: 0 done, 1 a file is not as it must be (nothing was changed), 2 wrong usage."
-)]
 pub(super) struct Init {
     /// Only renew the list of subagents between the marks in `agents/main/system-prompt.md`
     #[arg(long)]

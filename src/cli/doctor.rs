@@ -22,7 +22,9 @@ use crate::worker::Shutdown;
 /// Look at `claude`, the credentials, the folders and the agents, and say what to do
 ///
 /// Nothing is changed, and no value of any credential is printed. `--live` also asks the model one small question.
+/// Exit code 0, also with warnings; 1 if something is missing that a delegation needs.
 #[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n  adjutant doctor\n  adjutant doctor --live")]
 pub(super) struct DoctorArguments {
     /// Also make one round trip to the model (costs a fraction of a cent)
     #[arg(long)]

@@ -16,7 +16,9 @@ use crate::server::serve_gateway_stdio;
 /// Takes the place of `agent-mcp-gateway` with the same files, variables and tools. The servers are
 /// in .mcp.json, who may use what is in .mcp-gateway-rules.json; both are followed while it runs.
 /// Nothing but protocol goes over stdout. Logs go to stderr (RUST_LOG sets how much).
+/// Exit code 0 when the client has gone or a signal came; 2 if it cannot start.
 #[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  claude mcp add gateway -- adjutant gateway")]
 pub(super) struct GatewayArguments {
     /// Serve Streamable HTTP at this address instead of stdin and stdout
     #[arg(long, value_name = "ADDR")]

@@ -13,8 +13,12 @@ use crate::plan::{Argument, ArgumentValue, VariableSource};
 /// Show exactly what would be started for an agent, and why
 ///
 /// Program, arguments, variables (names only), tools, servers and limits. `${VAR}` is shown as written:
-/// variables are resolved only when an agent is really started.
+/// variables are resolved only when an agent is really started. Nothing is started but `claude --help`.
+/// Exit code 0; 3 if there is no such agent or it is broken; 4 if there is no `claude`.
 #[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  adjutant plan web-search
+  adjutant plan web-search --json | jq -r '.arguments[].argument'")]
 pub(super) struct PlanArguments {
     /// The agent
     agent: String,

@@ -14,12 +14,20 @@ use crate::worker::{RunBoard, RunCard, Stopped, stop_run};
 #[derive(Debug, Subcommand)]
 pub(super) enum RunsCommand {
     /// Show what is running: agent, since when, what it does, pid, cost so far
+    ///
+    /// From any terminal, whichever `adjutant` of this project started it. Exit code 0.
+    #[command(
+        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs list --json | jq -r '.[].run'"
+    )]
     List {
         /// Print JSON for a program
         #[arg(long)]
         json: bool,
     },
     /// End a run; its caller is told that it was cancelled
+    ///
+    /// Exit code 0; 1 if there is no such run, or more than one.
+    #[command(after_long_help = "Example:\n  adjutant runs stop 8f3a")]
     Stop {
         /// The run's id, or as much of its beginning or end as makes it unique
         run: String,

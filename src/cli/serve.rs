@@ -19,7 +19,12 @@ use crate::server::serve_stdio;
 ///
 /// Claude Code starts this by itself once `.mcp.json` names it; `adjutant init` writes that entry.
 /// Nothing but protocol goes over stdout. Logs go to stderr (RUST_LOG sets how much).
+/// SIGTERM and SIGINT let running calls end within a grace period, SIGHUP reads the files again.
+/// Exit code 0 when the client has gone or a signal came; 2 if it cannot start.
 #[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  claude mcp add adjutant -- adjutant serve
+  RUST_LOG=debug adjutant serve --log-format json")]
 pub(super) struct ServeArguments {
     /// Who the client is, where nothing attests it
     #[arg(long, value_name = "NAME", default_value = "main")]

@@ -14,6 +14,7 @@ use crate::gateway::Pins;
 /// described otherwise later are reported, and withheld where the server's entry in .mcp.json says
 /// `"pin": "strict"`, until this command accepts them. Exit code 0; 1 if no such server was seen.
 #[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  adjutant trust brave-search")]
 pub(super) struct TrustArguments {
     /// The server's name
     server: String,

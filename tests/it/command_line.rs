@@ -25,6 +25,34 @@ fn the_page_has_every_command_and_no_other() {
 }
 
 #[test]
+fn the_help_of_every_command_has_examples_and_exit_codes() {
+    let context = TestContext::new();
+    let help = |path: &[&str]| {
+        let output = context.adjutant([]).args(path).arg("--help").output().unwrap();
+        assert!(output.status.success(), "{path:?}: {output:?}");
+        text(output.stdout)
+    };
+    let mut left: Vec<Vec<String>> =
+        commands(&help(&[])).into_iter().map(|name| vec![name.to_owned()]).collect();
+    let mut seen = 0;
+    while let Some(path) = left.pop() {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let help = help(&path);
+        let below = commands(&help);
+        assert!(help.contains("Example"), "`{}` teaches by no example", path.join(" "));
+        let says_how_it_ends = help.contains("Exit code") || help.contains("Exit\ncode");
+        assert!(says_how_it_ends || !below.is_empty(), "`{}`: no exit codes", path.join(" "));
+        left.extend(
+            below
+                .iter()
+                .map(|name| path.iter().chain([name]).map(|part| (*part).to_owned()).collect()),
+        );
+        seen += 1;
+    }
+    assert!(seen > 20, "only {seen} commands were seen");
+}
+
+#[test]
 fn the_page_has_every_variable_that_is_read() {
     let source = fs::read_to_string(root().join("src/config/env_vars.rs")).unwrap();
     let names: Vec<&str> = source

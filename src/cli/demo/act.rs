@@ -15,7 +15,9 @@ use crate::config::Settings;
 ///
 /// A main agent that must not use `curl` gets an answer that a subagent fetched with `curl`. With `claude` on the PATH
 /// and credentials, both are used; otherwise the real `claude` from npm talks to a scripted model on this machine.
+/// Exit code 0; 1 if it could not be shown.
 #[derive(Debug, Args)]
+#[command(after_long_help = "Examples:\n  adjutant demo\n  adjutant demo --scripted")]
 pub(in crate::cli) struct DemoArguments {
     /// Use the scripted model even if there are credentials (costs nothing)
     #[arg(long)]

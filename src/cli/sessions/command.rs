@@ -22,12 +22,22 @@ use crate::sessions::{
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum SessionsCommand {
     /// Show all conversations: how far they have come, what they cost, who is using them
+    ///
+    /// Exit code 0.
+    #[command(
+        after_long_help = "Examples:\n  adjutant sessions list\n  adjutant sessions list --json | jq -r '.[].session_id'"
+    )]
     List {
         /// Print JSON for a program
         #[arg(long)]
         json: bool,
     },
     /// Show one conversation and the last things said in it
+    ///
+    /// Exit code 0; 2 if there is none of that name.
+    #[command(
+        after_long_help = "Examples:\n  adjutant sessions show github\n  adjutant sessions show github@pr-42 --last 20"
+    )]
     Show {
         /// Its name: an agent, or `agent@key`
         #[arg(value_name = "AGENT[@KEY]")]
@@ -43,6 +53,7 @@ pub(in crate::cli) enum SessionsCommand {
     ///
     /// Transcripts stay with Claude Code; their places are said. A conversation in use is left alone.
     /// Exit code 0 if all are forgotten; 1 if one is in use; 2 if there is none of that name.
+    #[command(after_long_help = "Example:\n  adjutant sessions forget github@pr-42")]
     Forget {
         /// Their names: an agent, or `agent@key`
         #[arg(value_name = "AGENT[@KEY]", required = true)]
@@ -54,6 +65,9 @@ pub(in crate::cli) enum SessionsCommand {
     /// Forget the conversations that nobody has used for long; shows them first and asks
     ///
     /// Exit code 0 if they are forgotten or there are none; 1 if nothing was changed.
+    #[command(
+        after_long_help = "Examples:\n  adjutant sessions prune --older-than 30d\n  adjutant sessions prune --yes"
+    )]
     Prune {
         /// Unused for longer than this, such as `30d` [default: `session_retention` of agents/defaults.yaml]
         #[arg(long, value_name = "AGE", value_parser = age)]
