@@ -11,6 +11,7 @@ mod orchestrator;
 mod prepare;
 mod preview;
 mod program;
+mod redact;
 mod request;
 mod start_up;
 mod status;

@@ -6,8 +6,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::redact::Secret;
 use crate::base::{RunId, read_bounded};
-use crate::catalog::{Agent, Template};
+use crate::catalog::{Agent, ServerLaunch, Template};
 use crate::config::Settings;
 use crate::outcome::{Code, Failure};
 use crate::plan::{Argument, ArgumentValue, LaunchPlan, PlannedFile, VariableSource};
@@ -127,6 +128,24 @@ fn environment(agent: &Agent, plan: &LaunchPlan) -> Result<Vec<(OsString, OsStri
         variables.extend(value.map(|value| (OsString::from(&variable.name), value)));
     }
     Ok(variables)
+}
+
+/// The values that an agent's servers get from our environment: they are nobody's to tell.
+pub(super) fn secrets(agent: &Agent) -> Vec<Secret> {
+    let home = dirs::home_dir();
+    let home = home.as_deref().and_then(Path::to_str);
+    let values = agent.servers.iter().flat_map(|server| match &server.launch {
+        ServerLaunch::Stdio { env, .. } => env.iter().collect::<Vec<_>>(),
+        ServerLaunch::Http { headers, .. } => headers.iter().collect(),
+        ServerLaunch::Shared => Vec::new(),
+    });
+    values
+        .filter(|(_, template)| !template.variables().is_empty())
+        .filter_map(|(name, template)| {
+            let value = template.resolve(|name| env::var(name).ok(), home).ok()?;
+            Secret::new(name, value)
+        })
+        .collect()
 }
 
 fn resolve(agent: &Agent, field: &str, template: &Template) -> Result<String, Failure> {

@@ -19,7 +19,7 @@ use super::program::Program;
 use super::request::Request;
 use super::status::{Status, StatusBoard};
 use super::wanted::Wanted;
-use super::{converse::Stop, cut, prepare};
+use super::{converse::Stop, cut, prepare, redact};
 use crate::base::{RunId, create_private_dir, write_atomic};
 use crate::catalog::Agent;
 use crate::claude::Options;
@@ -123,7 +123,8 @@ impl Call {
         self.is_recorded = true;
         shared.history.queued(self.run, agent.name.as_str(), &self.caller);
         self.posting = self.post(shared, agent.name.as_str());
-        let answer = self.answer_of(shared, agent).await;
+        let answer = self.answer_of(shared, Arc::clone(&agent)).await;
+        let answer = answer.map_err(|failure| without_secrets(&agent, failure));
         match (answer, &self.posting) {
             (Err(failure), Some(posting)) if posting.stop_was_requested() => {
                 Err(stopped_by_person(failure))
@@ -144,6 +145,7 @@ impl Call {
             true => self.go_on(shared, &ground).await?,
             false => self.pass_by(shared, &ground).await?,
         };
+        self.keep_secrets(&ground.agent, &mut answer);
         answer.text = self.cut(shared, &ground.agent, answer.text);
         Ok(answer)
     }
@@ -358,6 +360,19 @@ impl Call {
         Ok(run)
     }
 
+    /// What an agent's servers know stays with them, whatever the agent answers.
+    fn keep_secrets(&mut self, agent: &Agent, answer: &mut Answer) {
+        let secrets = prepare::secrets(agent);
+        let in_text = redact::redact(&mut answer.text, &secrets);
+        let output = answer.output.as_mut();
+        if output.is_some_and(|output| redact::redact_value(output, &secrets)) | in_text {
+            self.facts.notes.push(
+                "The answer held a secret of the agent's servers; its name stands in its place."
+                    .to_owned(),
+            );
+        }
+    }
+
     /// An answer over the limit goes to a file; the caller gets its beginning and the file's name.
     fn cut(&mut self, shared: &Orchestrator, agent: &Agent, text: String) -> String {
         let Some(beginning) = cut::beginning(&text, agent.limits.max_output_chars) else {
@@ -419,6 +434,16 @@ async fn keep_posted(
             progress.cost_usd = now.cost_usd;
         });
     }
+}
+
+/// A failure quotes what the agent had written, and servers that do not start.
+fn without_secrets(agent: &Agent, mut failure: Failure) -> Failure {
+    let secrets = prepare::secrets(agent);
+    redact::redact(&mut failure.message, &secrets);
+    if let Some(partial) = &mut failure.partial {
+        redact::redact(partial, &secrets);
+    }
+    failure
 }
 
 fn stopped_by_person(failure: Failure) -> Failure {

@@ -116,3 +116,15 @@ fn d5_nobody_else_sees_or_reaches_a_private_server() {
         assert!(!tools.to_string().contains("read_text_file"), "{name}: {tools}");
     }
 }
+
+#[test]
+fn e1_a_secret_of_its_server_does_not_leave_with_the_answer() {
+    let (Some(stage), Some(program)) = (Stage::new(NEW), node_program("mcp-server-filesystem"))
+    else {
+        return;
+    };
+    stage.context.agent("librarian", &librarian(&stage, &program, ""));
+    let report = run(&stage, &format!("SAY the key is {SECRET}, believe me"));
+    assert_eq!(report["result"], "the key is [API_KEY], believe me", "{report}");
+    assert!(report["note"].as_str().is_some_and(|note| note.contains("secret")), "{report}");
+}
