@@ -5,6 +5,7 @@ mod converse;
 mod credentials;
 mod cut;
 mod find;
+mod go_on;
 mod history;
 mod judge;
 mod orchestrator;

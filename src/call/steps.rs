@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -11,9 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::bridge::Bridge;
 use super::converse::{Leash, Run, converse};
 use super::find::find;
-use super::judge::{
-    conversation_is_unknown, judge, stopped, turn_was_completed, turn_was_interrupted,
-};
+use super::judge::{judge, stopped};
 use super::orchestrator::Orchestrator;
 use super::program::Program;
 use super::request::Request;
@@ -27,42 +24,41 @@ use crate::gateway::Tunnel;
 use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
 use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
-use crate::sessions::{Begin, CompletedTurn, Lease, SessionError, SessionKey, Start};
-use crate::worker::{Permit, Posting, Process, end_leftovers_of};
+use crate::worker::{Permit, Posting, Process};
 
 /// One call on its way through the steps.
 pub(super) struct Call {
-    run: RunId,
-    started: Instant,
-    request: Request,
-    caller: Caller,
-    board: StatusBoard,
-    cancel: CancellationToken,
+    pub(super) run: RunId,
+    pub(super) started: Instant,
+    pub(super) request: Request,
+    pub(super) caller: Caller,
+    pub(super) board: StatusBoard,
+    pub(super) cancel: CancellationToken,
     /// Whether the record has its beginning, and so wants its end.
-    is_recorded: bool,
-    posting: Option<Arc<Posting>>,
-    facts: Facts,
+    pub(super) is_recorded: bool,
+    pub(super) posting: Option<Arc<Posting>>,
+    pub(super) facts: Facts,
 }
 
 /// What becomes known on the way and belongs into the report, however the call ends.
 #[derive(Default)]
-struct Facts {
-    session_id: Option<String>,
-    cost_usd: Option<f64>,
-    turns: Option<u64>,
-    denials: Vec<Denial>,
-    notes: Vec<String>,
+pub(super) struct Facts {
+    pub(super) session_id: Option<String>,
+    pub(super) cost_usd: Option<f64>,
+    pub(super) turns: Option<u64>,
+    pub(super) denials: Vec<Denial>,
+    pub(super) notes: Vec<String>,
 }
 
 /// What a launch is made from, besides the conversation.
-struct Ground {
-    agent: Arc<Agent>,
-    program: Program,
-    memory: Option<String>,
-    folder: PathBuf,
-    wanted: Wanted,
-    tunnel: Option<Arc<Tunnel>>,
-    leash: Leash,
+pub(super) struct Ground {
+    pub(super) agent: Arc<Agent>,
+    pub(super) program: Program,
+    pub(super) memory: Option<String>,
+    pub(super) folder: PathBuf,
+    pub(super) wanted: Wanted,
+    pub(super) tunnel: Option<Arc<Tunnel>>,
+    pub(super) leash: Leash,
 }
 
 impl Ground {
@@ -247,88 +243,8 @@ impl Call {
         judge(&ground.agent, &run, &ground.wanted)
     }
 
-    /// `session: true`: the conversation goes on where it ended.
-    async fn go_on(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<Answer, Failure> {
-        let mut lease = self.lease(shared, ground).await?;
-        if let (Start::Resume, Some(last)) = (lease.start(), lease.last_run()) {
-            // The lease of a killed server is free at once, its `claude` gone a moment later: two never resume one conversation.
-            end_leftovers_of(last).await;
-        }
-        let mut run = self.resume(shared, ground, &lease).await?;
-        if lease.start() == Start::Resume && conversation_is_unknown(&run) {
-            lease
-                .restart_fresh("«No conversation found»")
-                .await
-                .map_err(|error| session_failure(&error))?;
-            run = self.resume(shared, ground, &lease).await?;
-        }
-        self.facts.session_id = Some(lease.session_id().to_string());
-        let judged = judge(&ground.agent, &run, &ground.wanted);
-        let cost_usd = run.progress.cost_usd;
-        if turn_was_completed(&run) {
-            lease.completed(CompletedTurn { turns: 1, cost_usd }).await;
-        } else if turn_was_interrupted(&run) {
-            lease.interrupted(cost_usd).await;
-        } else {
-            lease.failed(cost_usd).await;
-        }
-        self.facts.notes.extend(lease.notes().iter().cloned());
-        judged
-    }
-
-    async fn lease(&self, shared: &Orchestrator, ground: &Ground) -> Result<Lease, Failure> {
-        self.board.doing("waiting for the conversation");
-        let key = self
-            .request
-            .session_key
-            .as_deref()
-            .map_or_else(|| Ok(SessionKey::default()), str::parse);
-        let key = key.map_err(|error| {
-            Failure::new(
-                Code::InvalidArgument,
-                format!("`session_key` cannot be used: {error}"),
-                "give a short plain name",
-            )
-        })?;
-        let contract = contract_of(&ground.agent);
-        let snapshot = shared.catalog.snapshot();
-        let begin = Begin {
-            agent: ground.agent.name.clone(),
-            key,
-            fresh: self.request.fresh,
-            folder: ground.folder.clone(),
-            config_dir: super::credentials::config_dir(),
-            contract,
-            run: self.run,
-            patience: snapshot.orchestration().session_wait,
-        };
-        let begun = tokio::select! {
-            begun = timeout_at(ground.leash.deadline, shared.sessions.begin(begin)) => begun,
-            () = self.cancel.cancelled() => return Err(stopped(&ground.agent, &Stop::Cancelled)),
-        };
-        begun
-            .map_err(|_| stopped(&ground.agent, &Stop::Deadline))?
-            .map_err(|error| session_failure(&error))
-    }
-
-    async fn resume(
-        &mut self,
-        shared: &Orchestrator,
-        ground: &Ground,
-        lease: &Lease,
-    ) -> Result<Run, Failure> {
-        let id = lease.session_id().to_string();
-        let start = match lease.start() {
-            Start::Create => ConversationStart::Create(id),
-            Start::Resume => ConversationStart::Resume(id),
-        };
-        let folder = PathBuf::from(&lease.conversation().folder);
-        let before = lease.conversation().cost_usd;
-        self.converse(shared, ground, &folder, &start, before).await
-    }
-
     /// One process from its start to its end.
-    async fn converse(
+    pub(super) async fn converse(
         &mut self,
         shared: &Orchestrator,
         ground: &Ground,
@@ -461,12 +377,6 @@ fn split_advice(text: &str) -> (String, String) {
     }
 }
 
-/// A digest of what the agent's file and the defaults say: prompt, rights, model, servers, limits.
-fn contract_of(agent: &Agent) -> String {
-    let meaning = serde_json::to_vec(agent).unwrap_or_default();
-    format!("sha256:{:x}", Sha256::digest(meaning))
-}
-
 fn options(shared: &Orchestrator, start: &ConversationStart) -> Options {
     let most = shared.catalog.snapshot().orchestration().max_line_mb << 20;
     let max_line_bytes = usize::try_from(most).unwrap_or(usize::MAX);
@@ -478,14 +388,6 @@ fn session_of(start: &ConversationStart) -> Option<String> {
         ConversationStart::Passing => None,
         ConversationStart::Create(id) | ConversationStart::Resume(id) => Some(id.clone()),
     }
-}
-
-fn session_failure(error: &SessionError) -> Failure {
-    Failure::new(
-        Code::SessionBusy,
-        error.to_string(),
-        "call again later, or give another `session_key`",
-    )
 }
 
 fn no_folder(error: &std::io::Error) -> Failure {
