@@ -47,6 +47,12 @@ pub enum GatewayError {
         /// What the agent may have meant; only names it may see.
         near: Vec<String>,
     },
+    /// No server that this agent may use has this resource or prompt.
+    #[error("no server that you may use has the {what}")]
+    NotOffered {
+        /// Its kind and name.
+        what: String,
+    },
     /// The tool's definition changed and nobody has accepted it yet.
     #[error("tool `{tool}` of server `{server}` is withheld: its definition changed")]
     ToolWithheld {
@@ -115,6 +121,7 @@ impl GatewayError {
             Self::IdentityMismatch { .. } => "IDENTITY_MISMATCH",
             Self::ServerUnavailable { .. } | Self::InvalidServers { .. } => "SERVER_UNAVAILABLE",
             Self::ToolNotFound { .. } => "TOOL_NOT_FOUND",
+            Self::NotOffered { .. } => "NOT_FOUND",
             Self::Timeout { .. } => "TIMEOUT",
             Self::Cancelled => "CANCELLED",
             Self::InvalidArgument { .. } => "INVALID_ARGUMENT",
@@ -146,6 +153,7 @@ impl GatewayError {
                 "Call again later; `adjutant doctor` says more.".to_owned()
             }
             Self::ToolNotFound { .. } => "Call get_server_tools to see its tools.".to_owned(),
+            Self::NotOffered { .. } => "List them to see what there is.".to_owned(),
             Self::ToolWithheld { server, .. } => {
                 format!("A person must look at it and run `adjutant trust {server}`.")
             }

@@ -16,6 +16,7 @@ mod launch;
 mod ledger;
 mod lines;
 mod network;
+mod offers;
 mod pins;
 mod pool;
 mod reload;
@@ -33,6 +34,7 @@ pub use error::GatewayError;
 pub use execute::Execute;
 pub use files::{FileReport, InForce, ReloadReport};
 pub use gateway::{Gateway, Who};
+pub use offers::Offer;
 pub use pins::Pins;
 pub use pool::Pool;
 pub use server_config::{

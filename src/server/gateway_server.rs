@@ -12,8 +12,8 @@ use rmcp::service::{RequestContext, serve_server_with_ct};
 use rmcp::transport::stdio_pipes;
 use tokio_util::sync::CancellationToken;
 
-use super::gateway_tools;
 use super::raw_results::RawResults;
+use super::{gateway_offers, gateway_tools};
 use crate::gateway::Gateway;
 
 const INSTRUCTIONS: &str =
@@ -44,8 +44,11 @@ struct GatewayServer {
 }
 
 impl ServerHandler for GatewayServer {
+    gateway_offers::offer_methods!();
+
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let mut capabilities = ServerCapabilities::builder().enable_tools().build();
+        gateway_offers::declare(&self.gateway, &mut capabilities);
         let mut info = ServerConfig::new(capabilities).with_instructions(INSTRUCTIONS);
         info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
         info.server_info = Implementation::new("adjutant-gateway", env!("CARGO_PKG_VERSION"));

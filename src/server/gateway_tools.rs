@@ -137,7 +137,7 @@ async fn dispatch(
         EXECUTE_TOOL => {
             let request = arguments.execute(context)?;
             let raw = execute(gateway, who, request, context).await?;
-            Ok(RawSlot::deliver(context, raw))
+            Ok(RawSlot::deliver(context, raw, CallToolResult::success(Vec::new())))
         }
         STATUS => {
             let status = gateway.status(who)?;

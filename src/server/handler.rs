@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{answer, gateway_tools, progress, tools};
+use super::{answer, gateway_offers, gateway_tools, progress, tools};
 use crate::call::{Orchestrator, Request, StatusBoard};
 use crate::gateway::Gateway;
 use crate::identity::Caller;
@@ -113,9 +113,12 @@ impl Handler {
 }
 
 impl ServerHandler for Handler {
+    gateway_offers::offer_methods!();
+
     fn get_info(&self) -> ServerConfig {
-        let capabilities =
+        let mut capabilities =
             ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        gateway_offers::declare(&self.gateway, &mut capabilities);
         let mut info = ServerConfig::new(capabilities);
         info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
         info.server_info = Implementation::new("adjutant", env!("CARGO_PKG_VERSION"));

@@ -1,6 +1,7 @@
 //! MCP in and out; no decisions.
 
 mod answer;
+mod gateway_offers;
 mod gateway_server;
 pub mod gateway_tools;
 mod handler;

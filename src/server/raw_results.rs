@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolResult, ClientNotification, ClientRequest, CustomResult, ErrorData, ProtocolVersion,
-    ServerConfig, ServerResult,
+    ClientNotification, ClientRequest, CustomResult, ErrorData, ProtocolVersion, ServerConfig,
+    ServerResult,
 };
 use rmcp::service::{NotificationContext, RequestContext, Service};
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// Where a raw result waits; in the extensions of the request.
 #[derive(Clone, Default)]
@@ -22,13 +23,17 @@ pub(super) struct RawSlot(Arc<Mutex<Option<Value>>>);
 impl RawSlot {
     /// Leaves `raw` for the wrapper and returns what stands in for it; without a wrapper, the
     /// result as far as the types know it.
-    pub(super) fn deliver(context: &RequestContext<RoleServer>, raw: Value) -> CallToolResult {
+    pub(super) fn deliver<T: DeserializeOwned>(
+        context: &RequestContext<RoleServer>,
+        raw: Value,
+        stand_in: T,
+    ) -> T {
         match context.extensions.get::<Self>() {
             Some(slot) => {
                 *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(raw);
-                CallToolResult::success(Vec::new())
+                stand_in
             }
-            None => serde_json::from_value(raw).unwrap_or_default(),
+            None => serde_json::from_value(raw).unwrap_or(stand_in),
         }
     }
 
@@ -37,7 +42,7 @@ impl RawSlot {
     }
 }
 
-/// A service whose tool results may be raw.
+/// A service whose results may be raw.
 pub(super) struct RawResults<S>(pub(super) S);
 
 impl<S: Service<RoleServer>> Service<RoleServer> for RawResults<S> {
@@ -46,15 +51,11 @@ impl<S: Service<RoleServer>> Service<RoleServer> for RawResults<S> {
         request: ClientRequest,
         mut context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
-        if !matches!(request, ClientRequest::CallToolRequest(_)) {
-            return self.0.handle_request(request, context).await;
-        }
         let slot = RawSlot::default();
         context.extensions.insert(slot.clone());
         let result = self.0.handle_request(request, context).await?;
-        let ServerResult::CallToolResult(typed) = &result else { return Ok(result) };
         Ok(match slot.take() {
-            Some(raw) => ServerResult::CustomResult(CustomResult(with_result_type(raw, typed))),
+            Some(raw) => ServerResult::CustomResult(CustomResult(with_our_fields(raw, &result))),
             None => result,
         })
     }
@@ -76,13 +77,18 @@ impl<S: Service<RoleServer>> Service<RoleServer> for RawResults<S> {
     }
 }
 
-/// `resultType` belongs to the revision spoken upstream, whatever the server downstream speaks;
-/// rmcp left it on the stand-in only where it belongs.
-fn with_result_type(mut raw: Value, typed: &CallToolResult) -> Value {
+/// `resultType` and how long a result may be kept belong to the revision spoken upstream, whatever
+/// the server downstream speaks; rmcp left them on the stand-in only where they belong.
+fn with_our_fields(mut raw: Value, stand_in: &ServerResult) -> Value {
+    let stand_in = serde_json::to_value(stand_in).unwrap_or_default();
     if let Some(object) = raw.as_object_mut() {
-        if typed.result_type.is_some() {
-            object.entry("resultType").or_insert(json!("complete"));
-        } else if object.get("resultType").and_then(Value::as_str) == Some("complete") {
+        for name in ["resultType", "ttlMs", "cacheScope"] {
+            if let Some(value) = stand_in.get(name) {
+                object.entry(name).or_insert(value.clone());
+            }
+        }
+        let complete = object.get("resultType").and_then(Value::as_str) == Some("complete");
+        if complete && stand_in.get("resultType").is_none() {
             object.shift_remove("resultType");
         }
     }

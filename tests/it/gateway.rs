@@ -3,6 +3,7 @@
 mod faults;
 mod http_server;
 mod network;
+mod offers;
 mod pass_through;
 mod records;
 mod reload;

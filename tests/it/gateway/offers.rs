@@ -1,0 +1,115 @@
+//! Resources and prompts through the gateway: those of the servers an agent may use, unchanged.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use test_case::test_case;
+
+use super::Stage;
+use crate::gateway_real::node_program;
+use crate::support::mcp::McpClient;
+
+const FOR_DEV: &str = r#"{"agents": {"dev": {"allow": {"servers": ["one", "none"]}}},
+    "defaults": {"deny_on_missing_agent": false}}"#;
+
+/// Two servers of the same kind, of which `dev` may use the first, and one that does not start.
+fn stage(program: &str) -> Stage {
+    let entry = json!({ "command": program, "args": ["stdio"] });
+    let stage = Stage::new(
+        &json!({ "none": { "command": "/does/not/exist" }, "one": entry, "two": entry }),
+    );
+    stage.rules(FOR_DEV);
+    stage
+}
+
+fn as_dev(stage: &Stage, arguments: &str) -> Command {
+    let mut command = stage.context.adjutant([arguments]);
+    command.env("GATEWAY_DEFAULT_AGENT", "dev");
+    command
+}
+
+fn names(list: &Value, key: &str) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
+}
+
+#[test_case("gateway")]
+#[test_case("serve")]
+fn resources_and_prompts_are_there_and_unchanged(command: &str) {
+    let Some(program) = node_program("mcp-server-everything") else { return };
+    let stage = stage(&program);
+    let mut client = McpClient::start(as_dev(&stage, command));
+    let capabilities = client.initialize()["capabilities"].clone();
+    assert!(capabilities["resources"].is_object() && capabilities["prompts"].is_object());
+    let mut direct = Command::new(&program);
+    direct.arg("stdio");
+    let mut direct = McpClient::connect(direct);
+
+    let mut both = |method: &str, params: Value| {
+        (client.request(method, params.clone()), direct.request(method, params))
+    };
+    let (listed, expected) = both("resources/list", json!({}));
+    assert_eq!(listed["resources"].to_string(), expected["resources"].to_string());
+    let uri = listed["resources"][0]["uri"].clone();
+    let (read, expected) = both("resources/read", json!({ "uri": uri }));
+    assert!(read["contents"][0]["text"].is_string(), "{read}");
+    assert_eq!(read.to_string(), expected.to_string());
+
+    let (templates, expected) = both("resources/templates/list", json!({}));
+    assert_eq!(templates.to_string(), expected.to_string());
+    let template = templates["resourceTemplates"][0]["uriTemplate"].as_str().unwrap();
+    let made = template.split('{').next().unwrap().to_owned() + "1";
+    let (read, _) = both("resources/read", json!({ "uri": made }));
+    assert_eq!(read["contents"][0]["uri"], made, "{read}");
+    let (unknown, _) = both("resources/read", json!({ "uri": "nowhere://1" }));
+    assert_eq!(unknown["error"]["code"], -32002, "{unknown}");
+
+    let (prompts, expected) = both("prompts/list", json!({}));
+    let prefixed: Vec<_> =
+        names(&expected["prompts"], "name").iter().map(|name| format!("one/{name}")).collect();
+    assert_eq!(names(&prompts["prompts"], "name"), prefixed);
+    let got = client.request("prompts/get", json!({ "name": "one/simple-prompt" }));
+    let expected = direct.request("prompts/get", json!({ "name": "simple-prompt" }));
+    assert!(got["messages"].is_array(), "{got}");
+    assert_eq!(got.to_string(), expected.to_string());
+    let missing = client.request("prompts/get", json!({ "name": "one/nothing" }));
+    assert!(missing["error"]["message"].as_str().unwrap().starts_with("NOT_FOUND"), "{missing}");
+    let denied = client.request("prompts/get", json!({ "name": "two/simple-prompt" }));
+    let said = denied["error"]["message"].as_str().unwrap();
+    assert!(said.starts_with("DENIED_BY_POLICY"), "{denied}");
+    audited(&stage);
+}
+
+/// Every request left its line, refused ones too.
+fn audited(stage: &Stage) {
+    let log = std::fs::read_to_string(stage.context.root().join("data/audit.jsonl")).unwrap();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let find = |operation: &str, decision: &str| {
+        lines.iter().find(|line| {
+            line["operation"] == operation && line["decision"] == decision && line["agent"] == "dev"
+        })
+    };
+    assert_eq!(find("resources/read", "allow").unwrap()["server"], "one", "{log}");
+    assert_eq!(find("prompts/get", "allow").unwrap()["server"], "one", "{log}");
+    assert_eq!(find("prompts/get", "deny").unwrap()["server"], "two", "{log}");
+    assert!(lines.iter().any(|line| line["operation"] == "resources/list"), "{log}");
+    assert!(stage.context.run(["audit", "--verify"]).status.success());
+}
+
+#[test]
+fn without_an_agent_nothing_is_offered() {
+    let stage = Stage::with(&["good"]);
+    let mut client = McpClient::start(stage.command());
+    let capabilities = client.initialize()["capabilities"].clone();
+    assert!(capabilities.get("resources").is_none(), "{capabilities}");
+    assert!(capabilities.get("prompts").is_none(), "{capabilities}");
+    for (method, field) in [
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+        ("prompts/list", "prompts"),
+    ] {
+        assert_eq!(client.request(method, json!({}))[field], json!([]));
+    }
+    let read = client.request("resources/read", json!({ "uri": "demo://1" }));
+    let said = read["error"]["message"].as_str().unwrap();
+    assert!(said.starts_with("INVALID_AGENT_ID"), "{read}");
+}
