@@ -98,16 +98,21 @@ impl Bridge {
 
     /// A rule in `permissions.ask` wants a person, or no single rule would allow it.
     fn nobody_to_ask(&self, tool: &str, what: &str) -> Approval {
-        let asks = self.agent.permissions.ask.iter().any(|rule| rule.tool == tool);
-        let why = match asks {
-            true => "a rule in `permissions.ask` wants a person to decide",
-            false => "no rule allows it",
+        let asks = self.agent.permissions.ask.iter().filter(|rule| rule.tool == tool);
+        let asks: Vec<String> = asks.map(|rule| format!("`{rule}`")).collect();
+        let why = match asks.as_slice() {
+            [] => format!(
+                "no rule allows it, and nobody can be asked: a rule for `{tool}` in `permissions.allow` of its agent.md would"
+            ),
+            rules => format!(
+                "{} in `permissions.ask` of its agent.md wants a person to decide, and nobody can be asked",
+                rules.join(" or ")
+            ),
         };
-        self.refuse(tool, &format!("`{what}`: {why}, and nobody can be asked"));
+        self.refuse(tool, &format!("`{what}`: {why}"));
         let name = &self.agent.name;
         let message = format!(
-            "Denied by Adjutant: agent `{name}` wants `{what}`; {why}, and nobody can be asked. \
-             Do without it, and say so in your answer."
+            "Denied by Adjutant: agent `{name}` wants `{what}`; {why}. Do without it, and say so in your answer."
         );
         Approval::Deny { message }
     }

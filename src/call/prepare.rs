@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::redact::Secret;
 use crate::base::{RunId, read_bounded};
-use crate::catalog::{Agent, ServerLaunch, Template};
+use crate::catalog::{Agent, ServerLaunch, Template, UnsetVariable};
 use crate::config::Settings;
 use crate::outcome::{Code, Failure};
 use crate::plan::{Argument, ArgumentValue, LaunchPlan, PlannedFile, VariableSource};
@@ -152,12 +152,16 @@ fn resolve(agent: &Agent, field: &str, template: &Template) -> Result<String, Fa
     let home = dirs::home_dir();
     let home = home.as_deref().and_then(Path::to_str);
     template.resolve(|name| env::var(name).ok(), home).map_err(|error| {
-        let what = format!("`{field}` of agent `{}` cannot be resolved: {error}", agent.name);
-        Failure::new(
-            Code::SpawnFailed,
-            what,
-            "set the variable where Adjutant is started, or write `${NAME:-default}`",
-        )
+        let UnsetVariable { name } = &error;
+        let what = format!(
+            "`{field}` of agent `{}` needs the variable `{name}`, which is not set",
+            agent.name
+        );
+        let help = format!(
+            "set it where Adjutant is started, or write `${{{name}:-a default}}` in {}",
+            agent.file.display()
+        );
+        Failure::new(Code::SpawnFailed, what, help)
     })
 }
 

@@ -28,6 +28,7 @@ mod private_servers;
 mod processes;
 mod readme;
 mod real_claude;
+mod refusals;
 mod serve;
 mod session_commands;
 mod session_store;
