@@ -5,6 +5,7 @@ mod family;
 mod load;
 mod real_shell;
 mod runs;
+mod signals;
 mod stand_in;
 mod starting;
 mod through_serve;
