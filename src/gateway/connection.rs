@@ -22,8 +22,9 @@ use super::error::GatewayError;
 use super::launch::{Launch, ServerProcess};
 use super::lines::Lines;
 use super::network;
-use super::resolved::Resolved;
+use super::resolved::{Network, Resolved};
 use super::secrets::Secrets;
+use super::server_config::Wire;
 use super::tapped::{ProgressBook, ProgressSink, Tapped};
 use super::tool_list::ToolList;
 use crate::base::{one_line, shorten};
@@ -96,6 +97,9 @@ impl Connection {
         let opened = match &opening.resolved {
             Resolved::Process(launch) => {
                 open_process(&opening, launch, life.clone(), reason_sender).await
+            }
+            Resolved::Network(place) if place.wire == Wire::Sse => {
+                open_events(&opening, place, life.clone(), reason_sender).await
             }
             Resolved::Network(place) => {
                 let transport = network::connect(place)?;
@@ -251,10 +255,33 @@ async fn open_process(
     let (process, stdout, stdin) = ServerProcess::start(&opening.server, launch, log).await?;
     let lines = Lines::new(Arc::clone(&opening.server), stdout, stdin);
     tokio::spawn(keep(process, life.clone(), reason_sender));
-    match shake_hands(opening, lines, life.clone()).await {
+    shake_hands_or_explain(opening, lines, life).await
+}
+
+async fn open_events(
+    opening: &Opening,
+    place: &Network,
+    life: Life,
+    reason_sender: watch::Sender<Option<String>>,
+) -> Result<Connection, String> {
+    let server = Arc::clone(&opening.server);
+    let connecting = network::connect_events(server, place, reason_sender);
+    let transport = timeout(opening.patience, connecting).await.map_err(|_| {
+        let waited = opening.patience.as_millis();
+        format!("it did not open its event stream within {waited} ms")
+    })??;
+    shake_hands_or_explain(opening, transport, life).await
+}
+
+async fn shake_hands_or_explain<T: Transport<RoleClient> + 'static>(
+    opening: &Opening,
+    transport: T,
+    life: Life,
+) -> Result<Connection, String> {
+    match shake_hands(opening, transport, life.clone()).await {
         Ok(connection) => Ok(connection),
         Err(said) => {
-            // How the process ended by itself says more than that its stream did.
+            // How the server ended by itself says more than that its stream did.
             let mut reason = life.reason;
             let _ = timeout(FAREWELL, reason.wait_for(Option::is_some)).await;
             life.leave.cancel();

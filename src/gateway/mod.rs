@@ -23,6 +23,7 @@ mod reload;
 mod resolved;
 mod secrets;
 mod server_config;
+mod sse;
 mod status;
 mod tapped;
 mod tool_list;

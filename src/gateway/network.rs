@@ -4,32 +4,48 @@
 //! headers nor a session id ever reach another host.
 
 use std::collections::HashMap;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
+use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::RoleClient;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::transport::{StreamableHttpClientTransport, Transport};
+use tokio::sync::watch;
 
 use super::resolved::Network;
-use super::server_config::Wire;
+use super::sse;
 
 /// Prepares a connection; nothing is sent yet. The error is one line without secrets.
 pub(super) fn connect(
     place: &Network,
 ) -> Result<impl Transport<RoleClient> + 'static + use<>, String> {
-    if place.wire == Wire::Sse {
-        return Err("it speaks the old HTTP+SSE transport, which is not supported; use its Streamable HTTP address".to_owned());
-    }
     install_tls();
-    let mut headers = HashMap::new();
-    for (name, value) in &place.headers {
-        let parsed = name.parse().ok().zip(value.parse().ok());
-        let (name, value) = parsed.ok_or_else(|| format!("its header `{name}` is malformed"))?;
-        headers.insert(name, value);
-    }
     let mut config = StreamableHttpClientTransportConfig::with_uri(place.url.as_str());
-    config.custom_headers = headers;
+    config.custom_headers = headers(place)?;
     Ok(StreamableHttpClientTransport::from_config(config))
+}
+
+/// The same for a server that has the older transport alone; its stream is opened.
+pub(super) async fn connect_events(
+    server: Arc<str>,
+    place: &Network,
+    ended: watch::Sender<Option<String>>,
+) -> Result<impl Transport<RoleClient> + 'static + use<>, String> {
+    install_tls();
+    let headers = headers(place)?.into_iter().collect();
+    sse::connect(server, &place.url, headers, ended).await
+}
+
+fn headers(place: &Network) -> Result<HashMap<HeaderName, HeaderValue>, String> {
+    let parsed = place.headers.iter().map(|(name, value)| {
+        let parsed = name.parse().ok().zip(value.parse::<HeaderValue>().ok());
+        let (name, mut value) =
+            parsed.ok_or_else(|| format!("its header `{name}` is malformed"))?;
+        // Its own type keeps it out of whatever prints headers.
+        value.set_sensitive(true);
+        Ok((name, value))
+    });
+    parsed.collect()
 }
 
 fn install_tls() {

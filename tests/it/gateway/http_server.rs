@@ -152,3 +152,28 @@ pub(super) fn streamable(request: &Request, stream: &mut TcpStream) {
         None => respond(stream, "202 Accepted", "", ""),
     }
 }
+
+/// The older transport: messages are posted to `endpoint`, answers come on the open stream.
+pub(super) fn events(
+    endpoint: &str,
+) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static + use<> {
+    let endpoint = endpoint.to_owned();
+    let open: Mutex<Option<TcpStream>> = Mutex::new(None);
+    move |request, stream| {
+        if request.method == "GET" {
+            let begin = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+            write!(stream, "{begin}: hello\n\nevent: endpoint\ndata: {endpoint}\n\n").unwrap();
+            *open.lock().unwrap() = Some(stream.try_clone().unwrap());
+            // Until the other side goes.
+            let _ = stream.read(&mut [0]);
+            return;
+        }
+        respond(stream, "202 Accepted", "", "");
+        if let (Some(answer), Some(open)) = (mcp_answer(&request.body), &mut *open.lock().unwrap())
+        {
+            // In two lines, which is the same JSON.
+            let answer = answer.to_string().replacen(',', ",\ndata: ", 1);
+            let _ = write!(open, "event: message\r\ndata: {answer}\n\n");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::http_server::{HttpServer, respond, streamable};
+use super::http_server::{HttpServer, events, respond, streamable};
 use super::{Stage, code, execute, until};
 use crate::support::mcp::{McpClient, text};
 
@@ -109,5 +109,54 @@ fn a_server_that_went_away_is_used_again_when_it_is_back() {
         let result = execute(&mut client, "far", "who", json!({}));
         (text(&result) == "far {}").then_some(())
     });
+    nothing_told(&stage);
+}
+
+fn old(url: &str) -> Value {
+    let mut entry = entry(url);
+    entry["type"] = json!("sse");
+    entry
+}
+
+#[test]
+fn a_server_with_the_older_transport_alone_works_too_and_comes_back() {
+    let far = HttpServer::start(events("/messages?session=1"));
+    let address = far.address();
+    let stage = Stage::new(&json!({ "far": old(&far.url("/sse")) }));
+    let mut client = connect(&stage);
+    let result = execute(&mut client, "far", "who", json!({ "a": 1 }));
+    assert_eq!(text(&result), r#"far {"a":1}"#);
+    assert_eq!(result["structuredContent"], json!({ "n": 0.1 }));
+    for request in far.requests() {
+        assert_eq!(request.headers["authorization"], format!("Bearer {KEY}"));
+        assert_eq!(request.headers["x-both"], format!("green-{KEY}"));
+        let path = if request.method == "GET" { "/sse" } else { "/messages?session=1" };
+        assert_eq!(request.path, path);
+    }
+    drop(far);
+    let gone = execute(&mut client, "far", "who", json!({}));
+    assert_eq!(code(&gone), "SERVER_UNAVAILABLE");
+    let _back = HttpServer::start_at(address, events("/messages"));
+    until("the server again", || {
+        let result = execute(&mut client, "far", "who", json!({}));
+        (text(&result) == "far {}").then_some(())
+    });
+    nothing_told(&stage);
+}
+
+#[test]
+fn an_endpoint_on_another_host_is_refused_and_nothing_is_sent_there() {
+    let elsewhere = HttpServer::start(streamable);
+    let far = HttpServer::start(events(&elsewhere.url("/messages")));
+    let target = format!("location: {}\r\n", elsewhere.url("/sse"));
+    let moved = HttpServer::start(move |_, stream| respond(stream, "302 Found", &target, ""));
+    let servers = json!({ "far": old(&far.url("/sse")), "moved": old(&moved.url("/sse")) });
+    let stage = Stage::new(&servers);
+    let mut client = connect(&stage);
+    let result = execute(&mut client, "far", "who", json!({}));
+    assert_eq!(code(&result), "SERVER_UNAVAILABLE");
+    assert!(text(&result).contains("another host"), "{result}");
+    assert_eq!(code(&execute(&mut client, "moved", "who", json!({}))), "SERVER_UNAVAILABLE");
+    assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.requests());
     nothing_told(&stage);
 }
