@@ -27,7 +27,7 @@ const RULES: &str = r#"{"agents": {
 }}"#;
 
 /// The server with every fault; `cargo test --test it` alone does not build it.
-fn faulty() -> String {
+pub(crate) fn faulty() -> String {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let path = BUILT.get_or_init(|| {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_adjutant"));
@@ -94,7 +94,7 @@ fn code(result: &Value) -> &str {
     text(result).split(':').next().unwrap()
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         if let Some(found) = look() {

@@ -24,6 +24,7 @@ mod gateway_real;
 mod init;
 mod outcomes;
 mod policy;
+mod policy_over_mcp;
 mod private_servers;
 mod processes;
 mod readme;
