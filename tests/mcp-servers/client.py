@@ -1,4 +1,4 @@
-"""The Python SDK's client against `adjutant gateway`, whose path is the first argument."""
+"""The Python SDK's client against `adjutant gateway` or `adjutant serve`: the arguments are the path and the command."""
 
 import asyncio
 import sys
@@ -8,7 +8,7 @@ from mcp.client.stdio import stdio_client
 
 
 async def main() -> None:
-    server = stdio_client(StdioServerParameters(command=sys.argv[1], args=["gateway"]))
+    server = stdio_client(StdioServerParameters(command=sys.argv[1], args=[sys.argv[2]]))
     async with Client(server) as client:
         tools = (await client.list_tools()).tools
 

@@ -8,29 +8,29 @@ use std::sync::OnceLock;
 /// `tests/helpers/fake_claude/script.rs` has the list.
 pub fn fake_claude() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(build).clone()
+    BUILT.get_or_init(|| build_example("fake_claude")).clone()
 }
 
 /// `cargo test` builds examples only when it runs everything, and then in the same folder.
-fn build() -> PathBuf {
+pub fn build_example(name: &str) -> PathBuf {
     let adjutant = PathBuf::from(env!("CARGO_BIN_EXE_adjutant"));
     let profile_folder = adjutant.parent().expect("the program is in a folder");
     let target = profile_folder.parent().expect("that folder is in `target`");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--example", "fake_claude"]);
+    cargo.args(["build", "--quiet", "--example", name]);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
     // What cargo tells a test about its package, build scripts of dependencies watch: with it in
     // the environment they, and all that needs them, would be built anew each time.
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
+    for (variable, _) in std::env::vars_os() {
+        let text = variable.to_string_lossy();
         let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_NAME"];
         if told.iter().any(|prefix| text.starts_with(prefix)) {
-            cargo.env_remove(&name);
+            cargo.env_remove(&variable);
         }
     }
     cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", target);
-    assert!(cargo.status().expect("cargo starts").success(), "the fake claude does not build");
-    profile_folder.join("examples/fake_claude")
+    assert!(cargo.status().expect("cargo starts").success(), "{name} does not build");
+    profile_folder.join("examples").join(name)
 }
