@@ -11,6 +11,7 @@ use super::{problems, render};
 use crate::base::read_bounded;
 use crate::catalog::{Diagnostic, Severity, Snapshot, check_project};
 use crate::config::{GatewayFiles, Settings};
+use crate::gateway::Pins;
 use crate::policy::{GatewayRules, RuleProblem, unknown_servers};
 
 /// What `check` may be told.
@@ -44,6 +45,7 @@ pub(super) fn run(settings: &Settings, arguments: &CheckArguments) -> Exit {
             check_rules(text, file, servers.as_deref())
         });
     }
+    check.diagnostics.extend(check_tools(settings));
     let found = &check.diagnostics;
     let errors = found.iter().filter(|found| found.is_error()).count();
     let ok = errors == 0 && (found.is_empty() || !arguments.strict);
@@ -84,6 +86,39 @@ fn check_rules(text: &str, file: &Path, servers: Option<&[String]>) -> Vec<Diagn
         Err(problems) => {
             problems.iter().map(|problem| from_rules(problem, file, Severity::Error)).collect()
         }
+    }
+}
+
+/// What the gateway saw of the servers' tools that a person should look at.
+fn check_tools(settings: &Settings) -> Vec<Diagnostic> {
+    let pins = Pins::new(&settings.data_dir());
+    let file = settings.data_dir().join("tool-pins.json");
+    let file = file.strip_prefix(&settings.root).unwrap_or(&file);
+    let found = match pins.findings() {
+        Ok(found) => found,
+        Err(error) => return vec![about_tools(file, error.to_string(), None)],
+    };
+    let changed = found.changed.iter().map(|(server, tools)| {
+        let message =
+            format!("server `{server}` changed the definition of `{}`", tools.join("`, `"));
+        let help = format!("look at what it says now, then `adjutant trust {server}` accepts it");
+        about_tools(file, message, Some(help))
+    });
+    let odd = found.odd.iter().flat_map(|(server, odd)| odd.iter().map(move |odd| (server, odd)));
+    let odd = odd.map(|(server, odd)| about_tools(file, format!("server `{server}`: {odd}"), None));
+    changed.chain(odd).collect()
+}
+
+fn about_tools(file: &Path, message: String, help: Option<String>) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Warning,
+        code: "server-tools",
+        file: file.to_path_buf(),
+        line: 1,
+        column: 1,
+        length: 1,
+        message,
+        help,
     }
 }
 

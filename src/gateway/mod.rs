@@ -36,7 +36,7 @@ pub use execute::Execute;
 pub use files::{FileReport, InForce, ReloadReport};
 pub use gateway::{Gateway, Who};
 pub use offers::Offer;
-pub use pins::Pins;
+pub use pins::{Findings, Pins};
 pub use pool::Pool;
 pub use server_config::{
     DEFAULT_TIMEOUT, Entry, Isolation, Pinning, ServerSet, ServerSpec, Start, Wire,

@@ -29,6 +29,9 @@ pub struct Pins {
 struct File {
     format: u32,
     servers: BTreeMap<String, BTreeMap<String, Pin>>,
+    /// What was odd about a server's tools when they were last read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    odd: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +40,15 @@ struct Pin {
     since: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     now: Option<String>,
+}
+
+/// What a person should look at.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// Tools that changed, by server.
+    pub changed: BTreeMap<String, Vec<String>>,
+    /// What is odd, by server.
+    pub odd: BTreeMap<String, Vec<String>>,
 }
 
 impl Pins {
@@ -64,8 +76,10 @@ impl Pins {
                 changed.push(tool.name.clone());
             }
         }
-        if *pins != before {
-            self.write(server, pins.clone())?;
+        let same = *pins == before;
+        let pins = pins.clone();
+        if !same || file.odd.get(server).map_or(&[][..], Vec::as_slice) != list.warnings {
+            self.write(server, pins, Some(&list.warnings))?;
         }
         self.with_changed(|all| all.insert(server.to_owned(), changed.clone()));
         Ok(changed)
@@ -93,9 +107,21 @@ impl Pins {
             }
         }
         if !accepted.is_empty() {
-            self.write(server, pins.clone())?;
+            self.write(server, pins.clone(), None)?;
         }
         Ok(accepted)
+    }
+
+    /// The tools that nobody has accepted since they changed, by server; and what is odd about a
+    /// server's tools: both as the gateway last saw them.
+    pub fn findings(&self) -> Result<Findings, GatewayError> {
+        let file = self.read()?;
+        let unaccepted = |pins: BTreeMap<String, Pin>| -> Vec<String> {
+            pins.into_iter().filter(|(_, pin)| pin.now.is_some()).map(|(tool, _)| tool).collect()
+        };
+        let changed = file.servers.into_iter().map(|(server, pins)| (server, unaccepted(pins)));
+        let changed = changed.filter(|(_, tools)| !tools.is_empty()).collect();
+        Ok(Findings { changed, odd: file.odd })
     }
 
     /// The servers that have pins.
@@ -116,13 +142,23 @@ impl Pins {
     }
 
     /// Writes one server's pins; those of others are read again under the lock and kept.
-    fn write(&self, server: &str, pins: BTreeMap<String, Pin>) -> Result<(), GatewayError> {
+    fn write(
+        &self,
+        server: &str,
+        pins: BTreeMap<String, Pin>,
+        odd: Option<&[String]>,
+    ) -> Result<(), GatewayError> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         create_private_dir(folder).map_err(|error| self.problem(error.to_string()))?;
         let _lock = FileLock::acquire(&self.path.with_extension("lock"), PATIENCE)
             .map_err(|error| self.problem(error.to_string()))?;
         let mut file = self.read()?;
         file.servers.insert(server.to_owned(), pins);
+        match odd {
+            Some([]) => drop(file.odd.remove(server)),
+            Some(odd) => drop(file.odd.insert(server.to_owned(), odd.to_vec())),
+            None => {}
+        }
         let text = serde_json::to_vec_pretty(&file).map_err(|e| self.problem(e.to_string()))?;
         write_atomic(&self.path, &text).map_err(|error| self.problem(error.to_string()))
     }
