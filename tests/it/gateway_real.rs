@@ -66,7 +66,7 @@ fn python() -> Option<&'static PathBuf> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let install = |folder: &Path| {
         shell(
-            "python3 -m venv venv && venv/bin/pip -q install -r \"$SOURCES\"/requirements.txt >&2",
+            "python3 -m venv --clear venv && venv/bin/pip -q install -r \"$SOURCES\"/requirements.txt >&2",
             folder,
         )
     };
