@@ -1,5 +1,7 @@
 //! What is recorded of a run: queued, started, ended; every start has its end.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 
 use crate::base::{RunId, now};
@@ -16,6 +18,11 @@ pub(super) struct History {
 impl History {
     pub(super) fn new(events: EventLog) -> Self {
         Self { events }
+    }
+
+    /// Where it is kept.
+    pub(super) fn file(&self) -> &Path {
+        self.events.file()
     }
 
     pub(super) fn queued(&self, run: RunId, agent: &str, caller: &Caller) {

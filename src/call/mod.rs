@@ -1,6 +1,7 @@
 //! The spine: the steps of a call in order, top to bottom, and nothing else.
 
 mod bridge;
+mod budget;
 mod converse;
 mod credentials;
 mod cut;

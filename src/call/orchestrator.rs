@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::budget::Purse;
 use super::find::callable;
 use super::history::History;
 use super::program::Programs;
@@ -32,6 +33,7 @@ pub struct Orchestrator {
     pub(super) programs: Programs,
     pub(super) sessions: SessionStore,
     pub(super) history: History,
+    pub(super) purse: Purse,
     pub(super) admission: Admission,
     pub(super) runs: RunBoard,
     shutdown: Shutdown,
@@ -52,6 +54,7 @@ impl Orchestrator {
             admission,
             runs: RunBoard::at(&settings.data_dir()),
             sessions,
+            purse: Purse::default(),
             history: History::new(EventLog::new(&settings.data_dir())),
             catalog,
             _watching: watching,

@@ -16,12 +16,12 @@ use super::program::Program;
 use super::request::Request;
 use super::status::{Status, StatusBoard};
 use super::wanted::Wanted;
-use super::{converse::Stop, cut, prepare, redact};
+use super::{budget, converse::Stop, cut, prepare, redact};
 use crate::base::{RunId, create_private_dir, write_atomic};
-use crate::catalog::Agent;
+use crate::catalog::{Agent, IdentityRule};
 use crate::claude::Options;
 use crate::gateway::Tunnel;
-use crate::identity::Caller;
+use crate::identity::{Caller, KnownBy};
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
 use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
 use crate::worker::{Permit, Posting, Process};
@@ -102,6 +102,7 @@ impl Call {
         };
         self.cancel.cancel();
         let known = self.is_recorded;
+        shared.purse.pay(self.facts.cost_usd.unwrap_or_default());
         let report = self.report(outcome);
         if known {
             shared.history.ended(&report);
@@ -116,6 +117,7 @@ impl Call {
             &self.request.agent_name,
             &self.caller,
         )?;
+        self.may_it(shared, &agent)?;
         self.is_recorded = true;
         shared.history.queued(self.run, agent.name.as_str(), &self.caller);
         self.posting = self.post(shared, agent.name.as_str());
@@ -127,6 +129,23 @@ impl Call {
             }
             (answer, _) => answer,
         }
+    }
+
+    /// The rules of the house: who is known well enough, and whose money is not spent.
+    fn may_it(&self, shared: &Orchestrator, agent: &Agent) -> Result<(), Failure> {
+        let snapshot = shared.catalog.snapshot();
+        let limits = snapshot.orchestration();
+        let known =
+            matches!(self.caller.known_by, KnownBy::Pipe | KnownBy::Attested | KnownBy::Token);
+        if limits.identity == IdentityRule::Required && !known {
+            let message = "nothing attests who is calling, and `identity: required` in agents/defaults.yaml refuses that";
+            return Err(Failure::new(
+                Code::CallerNotAllowed,
+                message,
+                "set `identity: optional`, or call from where it is attested",
+            ));
+        }
+        budget::check(agent, limits, &shared.purse, shared.history.file())
     }
 
     async fn answer_of(

@@ -186,3 +186,30 @@ fn told(report: &Value) -> String {
     });
     words.collect::<Vec<_>>().join(" ")
 }
+
+#[test]
+fn a_budget_that_is_spent_refuses_the_next_call_and_says_which() {
+    let context = TestContext::new();
+    context.agent("helper", "---\nname: helper\ndescription: Helps\n---\nHelp.\n");
+    context.write("agents/defaults.yaml", "budgets: { helper: { per_day_usd: 1 } }\n");
+    let today = adjutant::base::now();
+    let spent = format!(
+        "{{\"time\":\"{today}\",\"hook_event_name\":\"RunEnded\",\"agent_type\":\"helper\",\"cost_usd\":1.25}}\n"
+    );
+    context.write("data/events.jsonl", spent);
+    let mut command = context.adjutant(["run", "helper", "FAKE result hello", "--json"]);
+    let output = command.env("ADJUTANT_CLAUDE", fake_claude()).output().expect("it runs");
+    let told = report(&output)["error"].as_str().unwrap_or_default().to_owned();
+    assert!(told.starts_with("BUDGET_EXCEEDED: `helper` has cost $1.25 of $1 today"), "{told}");
+    assert!(told.contains("00:00 UTC"), "{told}");
+}
+
+#[test]
+fn where_callers_must_be_attested_nobody_else_is_served() {
+    let context = TestContext::new();
+    context.agent("helper", "---\nname: helper\ndescription: Helps\n---\nHelp.\n");
+    context.write("agents/defaults.yaml", "identity: required\n");
+    let mut command = context.adjutant(["run", "helper", "FAKE result hello", "--json"]);
+    let output = command.env("ADJUTANT_CLAUDE", fake_claude()).output().expect("it runs");
+    assert_eq!(report(&output)["code"], "CALLER_NOT_ALLOWED");
+}
