@@ -139,12 +139,12 @@ impl Parent for Bridge {
     fn observe(&self, observation: &Observation<'_>) {
         self.last_sign.send_replace(Instant::now());
         match observation {
-            Observation::SessionStarted(_) => self.board.doing("thinking"),
-            Observation::Text(_) => self.board.doing("writing"),
-            Observation::ToolStarted { summary, .. } => self.board.doing(summary),
+            Observation::SessionStarted(_) => self.board.now("thinking"),
+            Observation::Text(_) => self.board.now("writing"),
+            Observation::ToolStarted { summary, .. } => self.board.tool(summary),
             Observation::ToolFinished { is_error, .. } => {
                 self.note(|seen| seen.tool_ran |= !is_error);
-                self.board.thinking();
+                self.board.now("thinking");
             }
             Observation::Turn { turns } => self.board.turns(*turns),
             Observation::ApiRetry { attempt, max_retries, error, .. } => {

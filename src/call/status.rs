@@ -6,13 +6,14 @@ use tokio::sync::watch;
 use crate::base::{one_line, shorten};
 
 const MAX_DOING: usize = 120;
-const THINKING: &str = "thinking";
 
 /// The newest state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// What it is doing, on one short line.
     pub doing: String,
+    /// The tool that was used last, on one short line.
+    pub last_tool: Option<String>,
     /// Turns the model has taken.
     pub turns: u64,
     /// What it has cost so far, as far as that is known.
@@ -59,11 +60,22 @@ impl StatusBoard {
         });
     }
 
-    /// Still says which tool it was: many are over before anybody could read it.
-    pub(super) fn thinking(&self) {
-        let before = self.0.borrow().doing.clone();
-        if !before.starts_with(THINKING) {
-            self.doing(&format!("{THINKING}, after {before}"));
+    /// A tool is at work.
+    pub(super) fn tool(&self, summary: &str) {
+        self.doing(summary);
+        let summary = shorten(&one_line(summary), MAX_DOING);
+        self.0.send_if_modified(|status| {
+            status.last_tool = Some(summary);
+            false
+        });
+    }
+
+    /// No tool is at work. Still says which one was: many are over before anybody could read it.
+    pub(super) fn now(&self, what: &str) {
+        let last = self.0.borrow().last_tool.clone();
+        match last {
+            Some(tool) => self.doing(&format!("{what}, after {tool}")),
+            None => self.doing(what),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The MCP server: words in, words out. It decides nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
@@ -13,12 +14,16 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::{answer, gateway_offers, gateway_tools, progress, tools};
 use crate::call::{Orchestrator, Request, StatusBoard};
 use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Report};
+
+/// How long an answer waits for the last progress before it.
+const LAST_NEWS: Duration = Duration::from_millis(500);
 
 /// What one connection of a caller sees.
 #[derive(Clone)]
@@ -79,10 +84,16 @@ impl Handler {
     /// One run, with progress where the caller asked for it.
     async fn run(&self, request: Request, context: &RequestContext<RoleServer>) -> Report {
         let (board, status) = StatusBoard::new();
-        if let Some(token) = context.meta.get_progress_token() {
-            tokio::spawn(progress::report(context.peer.clone(), token, status));
+        let token = context.meta.get_progress_token();
+        let telling =
+            token.map(|token| tokio::spawn(progress::report(context.peer.clone(), token, status)));
+        let report =
+            self.orchestrator.run(request, self.caller.clone(), board, context.ct.clone()).await;
+        if let Some(telling) = telling {
+            // Progress after the answer would be about a call that is over.
+            let _ = timeout(LAST_NEWS, telling).await;
         }
-        self.orchestrator.run(request, self.caller.clone(), board, context.ct.clone()).await
+        report
     }
 
     /// Tells a caller when its list of tools has become another one, until `gone` is.

@@ -12,8 +12,6 @@ use crate::call::Status;
 
 /// Claude Code gives up on a call that is silent for long; people sooner.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(8);
-/// News closer together than this is told as one.
-const GATHER: Duration = Duration::from_millis(150);
 
 /// Sends progress until the run is over and its board is gone.
 pub(super) async fn report(
@@ -37,6 +35,5 @@ pub(super) async fn report(
             return;
         }
         life.reset();
-        tokio::time::sleep(GATHER).await;
     }
 }
