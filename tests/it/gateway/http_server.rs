@@ -162,8 +162,9 @@ pub(super) fn events(
     move |request, stream| {
         if request.method == "GET" {
             let begin = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
-            write!(stream, "{begin}: hello\n\nevent: endpoint\ndata: {endpoint}\n\n").unwrap();
+            // Before the endpoint is told: the first message may come at once.
             *open.lock().unwrap() = Some(stream.try_clone().unwrap());
+            write!(stream, "{begin}: hello\n\nevent: endpoint\ndata: {endpoint}\n\n").unwrap();
             // Until the other side goes.
             let _ = stream.read(&mut [0]);
             return;
