@@ -30,7 +30,11 @@ impl History {
             "RunQueued",
             run,
             agent,
-            json!({ "caller": caller.name, "known_by": caller.known_by }),
+            json!({
+                "caller": caller.name, "known_by": caller.known_by,
+                "caller_session_id": caller.session_id, "caller_agent_id": caller.agent_id,
+                "caller_tool_use_id": caller.tool_use_id,
+            }),
         );
     }
 

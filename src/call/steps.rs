@@ -21,7 +21,7 @@ use crate::base::{RunId, create_private_dir, write_atomic};
 use crate::catalog::{Agent, IdentityRule};
 use crate::claude::Options;
 use crate::gateway::Tunnel;
-use crate::identity::{Caller, KnownBy};
+use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
 use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
 use crate::worker::{Permit, Posting, Process};
@@ -135,9 +135,7 @@ impl Call {
     fn may_it(&self, shared: &Orchestrator, agent: &Agent) -> Result<(), Failure> {
         let snapshot = shared.catalog.snapshot();
         let limits = snapshot.orchestration();
-        let known =
-            matches!(self.caller.known_by, KnownBy::Pipe | KnownBy::Attested | KnownBy::Token);
-        if limits.identity == IdentityRule::Required && !known {
+        if limits.identity == IdentityRule::Required && !self.caller.is_sure() {
             let message = "nothing attests who is calling, and `identity: required` in agents/defaults.yaml refuses that";
             return Err(Failure::new(
                 Code::CallerNotAllowed,

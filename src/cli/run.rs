@@ -16,7 +16,7 @@ use super::{logging, nesting, render, runtime, terminal};
 use crate::base::without_controls;
 use crate::call::{MAX_TEXT_BYTES, Orchestrator, Request, Status, StatusBoard};
 use crate::config::Settings;
-use crate::identity::{Caller, KnownBy};
+use crate::identity::Caller;
 use crate::outcome::{Outcome, Report};
 use crate::worker::Shutdown;
 
@@ -77,8 +77,7 @@ pub(super) fn run(arguments: &RunArguments, settings: Settings) -> Exit {
         session_key: arguments.session_key.clone(),
         fresh: arguments.fresh,
     };
-    let known_by = if arguments.caller == "main" { KnownBy::Fallback } else { KnownBy::Asserted };
-    let caller = Caller { name: arguments.caller.clone(), known_by };
+    let caller = Caller::named(&arguments.caller);
     let json = arguments.json;
     runtime::block_on(async move {
         let shutdown = match start_prompt_shutdown() {

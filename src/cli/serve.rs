@@ -10,9 +10,10 @@ use super::exit::Exit;
 use super::runtime::start_shutdown;
 use super::{logging, nesting, render, runtime};
 use crate::call::Orchestrator;
+use crate::config::env_vars::CLAUDE_CODE_SESSION_ID;
 use crate::config::{GatewayOptions, Settings};
 use crate::gateway::Gateway;
-use crate::identity::{Caller, KnownBy};
+use crate::identity::Caller;
 use crate::server::serve_stdio;
 
 /// Serve `run_subagent` over stdin and stdout (MCP).
@@ -46,8 +47,8 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
         }
     };
     logging::start(&arguments.log, "info");
-    let known_by = if arguments.caller == "main" { KnownBy::Fallback } else { KnownBy::Asserted };
-    let caller = Caller { name: arguments.caller.clone(), known_by };
+    let session_id = std::env::var(CLAUDE_CODE_SESSION_ID).ok().filter(|id| !id.is_empty());
+    let caller = Caller { session_id, ..Caller::named(&arguments.caller) };
     runtime::block_on(async {
         let shutdown = match start_shutdown(&settings) {
             Ok(shutdown) => shutdown,

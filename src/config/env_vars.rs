@@ -6,6 +6,8 @@ pub const ADJUTANT_ROOT: &str = "ADJUTANT_ROOT";
 pub const ADJUTANT_CLAUDE: &str = "ADJUTANT_CLAUDE";
 /// The project's root as Claude Code tells its MCP servers and hooks.
 pub const CLAUDE_PROJECT_DIR: &str = "CLAUDE_PROJECT_DIR";
+/// The session of Claude Code that this process was started for, as it tells its MCP servers.
+pub const CLAUDE_CODE_SESSION_ID: &str = "CLAUDE_CODE_SESSION_ID";
 /// The MCP servers behind the gateway: a file like `.mcp.json`.
 pub const GATEWAY_MCP_CONFIG: &str = "GATEWAY_MCP_CONFIG";
 /// The gateway's rules: a file like `.mcp-gateway-rules.json`.

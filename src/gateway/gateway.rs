@@ -17,7 +17,7 @@ use super::reload;
 use super::server_config::{ServerSpec, Start};
 use crate::base::nearest;
 use crate::config::{GatewayFiles, GatewayOptions, Settings};
-use crate::identity::{Caller, KnownBy};
+use crate::identity::Caller;
 use crate::policy::{evaluate, resolve_agent};
 use crate::record::AuditOptions;
 
@@ -135,7 +135,7 @@ impl Gateway {
     pub fn resolve(&self, in_force: &InForce, who: &Who) -> Result<Caller, GatewayError> {
         let claimed = who.agent_id.as_deref().filter(|id| !id.is_empty());
         match &who.caller {
-            Some(caller) if is_sure(caller) => match claimed {
+            Some(caller) if caller.is_sure() => match claimed {
                 Some(claimed) if claimed != caller.name => Err(GatewayError::IdentityMismatch {
                     known: caller.name.clone(),
                     claimed: claimed.to_owned(),
@@ -186,13 +186,5 @@ impl Gateway {
         let shared = spec.isolation == super::server_config::Isolation::Shared;
         let eager = spec.start.map_or(self.options.eager, |start| start == Start::Eager);
         shared && eager
-    }
-}
-
-/// Whether a caller's name is more than something the caller said.
-fn is_sure(caller: &Caller) -> bool {
-    match caller.known_by {
-        KnownBy::Pipe | KnownBy::Attested | KnownBy::Token => true,
-        KnownBy::Asserted | KnownBy::Fallback => false,
     }
 }

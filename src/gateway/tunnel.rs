@@ -182,7 +182,7 @@ impl Tunnel {
     }
 
     fn who(&self) -> Who {
-        let caller = Caller { name: self.agent.name.to_string(), known_by: KnownBy::Pipe };
+        let caller = Caller::new(self.agent.name.to_string(), KnownBy::Pipe);
         Who { caller: Some(caller), agent_id: None, call_id: Some(self.run.to_string()) }
     }
 

@@ -11,12 +11,40 @@ pub struct Caller {
     pub name: String,
     /// How that name is known.
     pub known_by: KnownBy,
+    /// The session of Claude Code that the call comes from, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Which instance of a native subagent calls; the main agent has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// The call's id in Claude Code, the same that its hooks and transcripts carry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_use_id: Option<String>,
 }
 
 impl Caller {
+    /// A caller of whose session and call nothing is known.
+    pub fn new(name: impl Into<String>, known_by: KnownBy) -> Self {
+        Self { name: name.into(), known_by, session_id: None, agent_id: None, tool_use_id: None }
+    }
+
     /// The main agent, because nothing said otherwise.
     pub fn main() -> Self {
-        Self { name: RESERVED_MAIN.to_owned(), known_by: KnownBy::Fallback }
+        Self::new(RESERVED_MAIN, KnownBy::Fallback)
+    }
+
+    /// The name that a person gave to a client of ours; the usual one says nothing.
+    pub fn named(name: &str) -> Self {
+        let known_by = if name == RESERVED_MAIN { KnownBy::Fallback } else { KnownBy::Asserted };
+        Self::new(name, known_by)
+    }
+
+    /// Whether the name is more than something the caller said, or nobody contradicted.
+    pub fn is_sure(&self) -> bool {
+        match self.known_by {
+            KnownBy::Pipe | KnownBy::Attested | KnownBy::Token => true,
+            KnownBy::Asserted | KnownBy::Fallback => false,
+        }
     }
 }
 

@@ -18,7 +18,7 @@ pub fn resolve_agent(
 ) -> Result<Caller, ChainError> {
     let given = |name: Option<&str>| name.filter(|name| !name.is_empty()).map(str::to_owned);
     match (given(explicit), given(default_agent)) {
-        (Some(name), _) if rules.knows(&name) => Ok(Caller { name, known_by: KnownBy::Asserted }),
+        (Some(name), _) if rules.knows(&name) => Ok(Caller::new(name, KnownBy::Asserted)),
         (Some(name), _) => Err(ChainError::UnknownAgent { name: quoted(&name) }),
         (None, _) if rules.deny_on_missing_agent => Err(ChainError::MissingAgent),
         (None, Some(name)) if rules.knows(&name) => Ok(fallback(name)),
@@ -29,7 +29,7 @@ pub fn resolve_agent(
 }
 
 fn fallback(name: String) -> Caller {
-    Caller { name, known_by: KnownBy::Fallback }
+    Caller::new(name, KnownBy::Fallback)
 }
 
 /// Why no agent was found.

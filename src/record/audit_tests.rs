@@ -56,7 +56,7 @@ fn a_line_says_who_what_why_and_never_the_arguments() {
     let folder = Folder::new();
     let rules = r#"{"agents":{"dev":{"allow":{"servers":["db"]}}}}"#;
     let rules = GatewayRules::parse(rules, Path::new("/x/rules.json")).unwrap().0;
-    let caller = Caller { name: "dev".to_owned(), known_by: KnownBy::Asserted };
+    let caller = Caller::new("dev", KnownBy::Asserted);
     let mut line = AuditLine::new("execute_tool")
         .by(&caller)
         .on("db", Some("query"))

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{answer, gateway_offers, gateway_tools, progress, tools};
+use super::{answer, gateway_offers, gateway_tools, progress, tools, who};
 use crate::call::{Orchestrator, Request, StatusBoard};
 use crate::gateway::Gateway;
 use crate::identity::Caller;
@@ -81,14 +81,21 @@ impl Handler {
         self.gateway.has_servers() && gateway_tools::is_gateway_tool(name, self.gateway.debug())
     }
 
+    /// Who makes this very call.
+    fn caller_of(&self, context: &RequestContext<RoleServer>) -> Caller {
+        Caller { tool_use_id: who::tool_use_id(context), ..self.caller.clone() }
+    }
+
     /// One run, with progress where the caller asked for it.
     async fn run(&self, request: Request, context: &RequestContext<RoleServer>) -> Report {
         let (board, status) = StatusBoard::new();
         let token = context.meta.get_progress_token();
         let telling =
             token.map(|token| tokio::spawn(progress::report(context.peer.clone(), token, status)));
-        let report =
-            self.orchestrator.run(request, self.caller.clone(), board, context.ct.clone()).await;
+        let report = self
+            .orchestrator
+            .run(request, self.caller_of(context), board, context.ct.clone())
+            .await;
         if let Some(telling) = telling {
             // Progress after the answer would be about a call that is over.
             let _ = timeout(LAST_NEWS, telling).await;

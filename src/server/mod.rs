@@ -9,6 +9,7 @@ mod progress;
 mod raw_results;
 mod stdio;
 mod tools;
+mod who;
 
 pub use gateway_server::serve_gateway_stdio;
 pub use stdio::{ServeError, serve_stdio};
