@@ -16,13 +16,33 @@ use crate::gateway::Tunnel;
 use crate::outcome::Denial;
 use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
 
-/// One run's side of the pipe.
+/// Our side of a process's pipe. It lives as long as the process; what it sees and answers is for the run that uses it now.
 pub(super) struct Bridge {
     agent: Arc<Agent>,
-    board: StatusBoard,
     tunnel: Option<Arc<Tunnel>>,
-    seen: Mutex<Seen>,
+    errand: Mutex<Arc<Errand>>,
     last_sign: watch::Sender<Instant>,
+}
+
+/// What a process does for one run: where it is shown, and what was seen of it.
+pub(super) struct Errand {
+    board: StatusBoard,
+    seen: Mutex<Seen>,
+}
+
+impl Errand {
+    pub(super) fn new(board: StatusBoard) -> Arc<Self> {
+        Arc::new(Self { board, seen: Mutex::default() })
+    }
+
+    /// What was seen so far.
+    pub(super) fn seen(&self) -> Seen {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Seen)) {
+        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+    }
 }
 
 /// What was seen of a run, for its report.
@@ -35,9 +55,17 @@ pub(super) struct Seen {
 }
 
 impl Bridge {
-    pub(super) fn new(agent: Arc<Agent>, board: StatusBoard, tunnel: Option<Arc<Tunnel>>) -> Self {
+    pub(super) fn new(
+        agent: Arc<Agent>,
+        tunnel: Option<Arc<Tunnel>>,
+        errand: Arc<Errand>,
+    ) -> Arc<Self> {
         let (last_sign, _) = watch::channel(Instant::now());
-        Self { agent, board, tunnel, seen: Mutex::default(), last_sign }
+        Arc::new(Self { agent, tunnel, errand: Mutex::new(errand), last_sign })
+    }
+
+    fn errand(&self) -> Arc<Errand> {
+        Arc::clone(&self.errand.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// When the process last gave a sign of life.
@@ -45,17 +73,9 @@ impl Bridge {
         self.last_sign.subscribe()
     }
 
-    pub(super) fn seen(&self) -> Seen {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn note(&self, change: impl FnOnce(&mut Seen)) {
-        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
     fn refuse(&self, tool: &str, rule: &str) {
         let denial = Denial { tool: tool.to_owned(), rule: rule.to_owned() };
-        self.note(|seen| {
+        self.errand().note(|seen| {
             if !seen.denials.contains(&denial) {
                 seen.denials.push(denial);
             }
@@ -138,24 +158,26 @@ impl Parent for Bridge {
 
     fn observe(&self, observation: &Observation<'_>) {
         self.last_sign.send_replace(Instant::now());
+        let errand = self.errand();
+        let board = &errand.board;
         match observation {
-            Observation::SessionStarted(_) => self.board.now("thinking"),
-            Observation::Text(_) => self.board.now("writing"),
-            Observation::ToolStarted { summary, .. } => self.board.tool(summary),
+            Observation::SessionStarted(_) => board.now("thinking"),
+            Observation::Text(_) => board.now("writing"),
+            Observation::ToolStarted { summary, .. } => board.tool(summary),
             Observation::ToolFinished { is_error, .. } => {
-                self.note(|seen| seen.tool_ran |= !is_error);
-                self.board.now("thinking");
+                errand.note(|seen| seen.tool_ran |= !is_error);
+                board.now("thinking");
             }
-            Observation::Turn { turns } => self.board.turns(*turns),
+            Observation::Turn { turns } => board.turns(*turns),
             Observation::ApiRetry { attempt, max_retries, error, .. } => {
-                self.board.doing(&format!(
+                board.doing(&format!(
                     "waiting for the API: {error} (attempt {attempt} of {max_retries})"
                 ));
             }
             Observation::PermissionDenied { tool_name, message } => {
                 self.refuse(tool_name, &shorten(&one_line(message), 200));
             }
-            Observation::TurnFinished { cost_usd, turns } => self.board.spent(*turns, *cost_usd),
+            Observation::TurnFinished { cost_usd, turns } => board.spent(*turns, *cost_usd),
             Observation::StaleResult => {}
         }
     }

@@ -36,6 +36,7 @@ impl Call {
                 .restart_fresh("«No conversation found»")
                 .await
                 .map_err(|error| session_failure(&error))?;
+            self.part(shared, run.open.take(), ());
             run = self.resume(shared, ground, &lease).await?;
         }
         self.facts.session_id = Some(lease.session_id().to_string());
@@ -49,6 +50,8 @@ impl Call {
             lease.failed(cost_usd).await;
         }
         self.facts.notes.extend(lease.notes().iter().cloned());
+        // Nobody resumes a conversation while a process still has it.
+        self.part(shared, run.open.take(), lease);
         judged
     }
 

@@ -13,11 +13,9 @@ pub(super) fn judge(agent: &Agent, run: &Run, wanted: &Wanted) -> Result<Answer,
     let failure = match &run.ended {
         Ended::NotStarted(error) => not_started(error),
         Ended::NotOpened(error, end) => not_opened(error, *end, &run.stderr),
-        Ended::Turn(Ending::Result(result), _) if result.is_success() => {
-            return wanted.answer(agent, result);
-        }
-        Ended::Turn(Ending::Result(result), _) => bad_result(agent, result),
-        Ended::Turn(ending, end) => no_result(agent, ending, *end, &run.stderr),
+        Ended::Result(result) if result.is_success() => return wanted.answer(agent, result),
+        Ended::Result(result) => bad_result(agent, result),
+        Ended::NoResult(ending, end) => no_result(agent, ending, *end, &run.stderr),
         Ended::Interrupted(stop) | Ended::Stopped(stop) => stopped(agent, stop),
     };
     Err(failure.with_partial(run.progress.partial.clone()))
@@ -25,7 +23,7 @@ pub(super) fn judge(agent: &Agent, run: &Run, wanted: &Wanted) -> Result<Answer,
 
 /// Whether the turn came to a good end, whatever the answer is worth.
 pub(super) fn turn_was_completed(run: &Run) -> bool {
-    matches!(&run.ended, Ended::Turn(Ending::Result(result), _) if result.is_success())
+    matches!(&run.ended, Ended::Result(result) if result.is_success())
 }
 
 /// Whether the turn was closed in order when we asked it to end: what was said until then is in the transcript.
@@ -41,9 +39,8 @@ pub(super) fn conversation_is_unknown(run: &Run) -> bool {
             || result.result.as_deref().is_some_and(|text| result.is_error && text.contains(WORDS))
     };
     match &run.ended {
-        Ended::NotOpened(OpenError::EndedEarly(result), _)
-        | Ended::Turn(Ending::Result(result), _) => told(result),
-        Ended::NotOpened(..) | Ended::Turn(..) => run.stderr.contains(WORDS),
+        Ended::NotOpened(OpenError::EndedEarly(result), _) | Ended::Result(result) => told(result),
+        Ended::NotOpened(..) | Ended::NoResult(..) => run.stderr.contains(WORDS),
         Ended::NotStarted(_) | Ended::Interrupted(_) | Ended::Stopped(_) => false,
     }
 }

@@ -9,6 +9,7 @@ mod find;
 mod go_on;
 mod history;
 mod judge;
+mod open;
 mod orchestrator;
 mod prepare;
 mod preview;

@@ -37,7 +37,7 @@ pub struct Orchestrator {
     pub(super) admission: Admission,
     pub(super) runs: RunBoard,
     shutdown: Shutdown,
-    running: TaskTracker,
+    pub(super) running: TaskTracker,
 }
 
 impl Orchestrator {

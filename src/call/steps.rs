@@ -7,10 +7,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::bridge::Bridge;
+use super::bridge::{Bridge, Errand};
 use super::converse::{Leash, Run, converse};
 use super::find::find;
 use super::judge::{judge, stopped};
+use super::open::Open;
 use super::orchestrator::Orchestrator;
 use super::program::Program;
 use super::request::Request;
@@ -37,6 +38,8 @@ pub(super) struct Call {
     /// Whether the record has its beginning, and so wants its end.
     pub(super) is_recorded: bool,
     pub(super) posting: Option<Arc<Posting>>,
+    /// Its place at the door, given back when the last process of the call is gone.
+    pub(super) permit: Option<Arc<Permit>>,
     pub(super) facts: Facts,
 }
 
@@ -91,6 +94,7 @@ impl Call {
             cancel,
             is_recorded: false,
             posting: None,
+            permit: None,
             facts,
         }
     }
@@ -152,7 +156,7 @@ impl Call {
         agent: Arc<Agent>,
     ) -> Result<Answer, Failure> {
         let leash = self.leash(&agent);
-        let _permit = self.admit(shared, &agent, &leash).await?;
+        self.permit = Some(Arc::new(self.admit(shared, &agent, &leash).await?));
         let ground = self.ground(shared, agent, leash).await?;
         let mut answer = match ground.agent.session {
             true => self.go_on(shared, &ground).await?,
@@ -255,12 +259,28 @@ impl Call {
 
     /// `session: false`: a fresh process that leaves no transcript.
     async fn pass_by(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<Answer, Failure> {
-        let run =
+        let mut run =
             self.converse(shared, ground, &ground.folder, &ConversationStart::Passing, 0.0).await?;
+        self.part(shared, run.open.take(), ());
         judge(&ground.agent, &run, &ground.wanted)
     }
 
-    /// One process from its start to its end.
+    /// Lets a process end behind the answer. Its place at the door, and what else it `holds`, is free when it is gone.
+    pub(super) fn part(
+        &self,
+        shared: &Orchestrator,
+        open: Option<Open>,
+        holds: impl Send + 'static,
+    ) {
+        let Some(mut open) = open else { return };
+        let held = (self.permit.clone(), holds);
+        shared.running.spawn(async move {
+            open.say_goodbye().await;
+            drop((open, held));
+        });
+    }
+
+    /// One process from its start to its result, or to its end.
     pub(super) async fn converse(
         &mut self,
         shared: &Orchestrator,
@@ -274,8 +294,8 @@ impl Call {
         let files = prepare::private_folder(&shared.settings, self.run)
             .map_err(|error| no_folder(&error))?;
         let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
-        let bridge =
-            Arc::new(Bridge::new(Arc::clone(agent), self.board.clone(), ground.tunnel.clone()));
+        let errand = Errand::new(self.board.clone());
+        let bridge = Bridge::new(Arc::clone(agent), ground.tunnel.clone(), Arc::clone(&errand));
         let options = Options { session_cost_usd: spent_before, ..options(shared, start) };
         let message = self.request.message(&self.caller.name, self.run);
         let started = |process: &Process| {
@@ -284,10 +304,12 @@ impl Call {
             }
             shared.history.started(self.run, agent.name.as_str(), process.pid());
         };
-        let objections = ground.wanted.objections();
-        let run =
-            converse(launch, message, options, &bridge, &ground.leash, started, objections).await;
-        self.facts.denials.extend(bridge.seen().denials);
+        let opened = Open::start(launch, files, options, bridge, &ground.leash, started).await;
+        let run = match opened {
+            Ok(open) => converse(open, message, &ground.leash, ground.wanted.objections()).await,
+            Err(not_open) => not_open.into(),
+        };
+        self.facts.denials.extend(errand.seen().denials);
         *self.facts.cost_usd.get_or_insert(0.0) += run.progress.cost_usd;
         *self.facts.turns.get_or_insert(0) += run.progress.turns;
         Ok(run)
