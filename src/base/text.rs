@@ -27,7 +27,7 @@ pub fn one_line(text: &str) -> String {
 
 /// `text` cut to at most `most` characters, with `…` as the last where something was cut.
 pub fn shorten(text: &str, most: usize) -> String {
-    if text.chars().nth(most).is_none() {
+    if text.len() <= most || text.chars().nth(most).is_none() {
         return text.to_owned();
     }
     let mut short: String = text.chars().take(most.saturating_sub(1)).collect();

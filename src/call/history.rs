@@ -1,16 +1,21 @@
 //! What is recorded of a run: queued, started, ended; every start has its end.
 
 use std::path::Path;
+use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::base::{RunId, now};
+use crate::base::RunId;
 use crate::identity::Caller;
 use crate::outcome::{Outcome, Report};
-use crate::record::{Event, EventLog};
+use crate::record::{EventLog, Redactor, RunSubject};
 use crate::worker::RunCard;
 
+/// How long the end of everything waits for the disk.
+const SETTLE: Duration = Duration::from_secs(2);
+
 /// The record of runs.
+#[derive(Clone)]
 pub(super) struct History {
     events: EventLog,
 }
@@ -25,21 +30,21 @@ impl History {
         self.events.file()
     }
 
+    /// Waits until what is recorded can be read; a disk that does not take it is not waited for long.
+    pub(super) fn settle(&self) {
+        let missing = self.events.flush(SETTLE);
+        if missing > 0 {
+            tracing::warn!(missing, file = %self.file().display(), "events could not be recorded");
+        }
+    }
+
     pub(super) fn queued(&self, run: RunId, agent: &str, caller: &Caller) {
-        self.add(
-            "RunQueued",
-            run,
-            agent,
-            json!({
-                "caller": caller.name, "known_by": caller.known_by,
-                "caller_session_id": caller.session_id, "caller_agent_id": caller.agent_id,
-                "caller_tool_use_id": caller.tool_use_id,
-            }),
-        );
+        let subject = RunSubject::new(run, agent, Some(caller.clone()));
+        self.add(&subject, "RunQueued", json!({}));
     }
 
     pub(super) fn started(&self, run: RunId, agent: &str, pid: u32) {
-        self.add("RunStarted", run, agent, json!({ "pid": pid }));
+        self.add(&RunSubject::new(run, agent, None), "RunStarted", json!({ "pid": pid }));
     }
 
     pub(super) fn ended(&self, report: &Report) {
@@ -59,7 +64,7 @@ impl History {
         if let (false, Some(details)) = (report.denials.is_empty(), details.as_object_mut()) {
             details.insert("denials".to_owned(), json!(report.denials));
         }
-        self.add("RunEnded", report.run_id, &report.agent, details);
+        self.add(&RunSubject::new(report.run_id, &report.agent, None), "RunEnded", details);
     }
 
     /// A run whose server ended in the middle of it; found by the next one.
@@ -68,16 +73,10 @@ impl History {
             "outcome": "INTERRUPTED", "cost_usd": card.progress.cost_usd, "turns": card.progress.turns,
             "error": "the server ended while the run was going on",
         });
-        self.add("RunEnded", card.run, &card.agent, details);
+        self.add(&RunSubject::new(card.run, &card.agent, None), "RunEnded", details);
     }
 
-    fn add(&self, name: &'static str, run: RunId, agent: &str, details: Value) {
-        let details = match details {
-            Value::Object(details) => {
-                details.into_iter().filter(|(_, value)| !value.is_null()).collect()
-            }
-            _ => Map::new(),
-        };
-        self.events.append(&Event { time: now(), name, run, agent, details });
+    fn add(&self, subject: &RunSubject, name: &str, details: Value) {
+        self.events.append(&subject.event(name, details, &Redactor::default()));
     }
 }

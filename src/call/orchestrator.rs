@@ -11,7 +11,7 @@ use super::find::callable;
 use super::history::History;
 use super::program::Programs;
 use super::request::Request;
-use super::start_up::{admission_limits, clean, follow_reloads, retire_sessions};
+use super::start_up::{admission_limits, clean, event_log, follow_reloads, retire_sessions};
 use super::status::StatusBoard;
 use super::steps::Call;
 use crate::base::RunId;
@@ -20,7 +20,6 @@ use crate::config::Settings;
 use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Outcome, Report};
-use crate::record::EventLog;
 use crate::sessions::SessionStore;
 use crate::worker::{Admission, RunBoard, Shutdown};
 
@@ -46,7 +45,8 @@ impl Orchestrator {
         let catalog = Catalog::open(&settings);
         let watching = catalog.watch();
         let admission = Admission::new(admission_limits(catalog.snapshot().orchestration()));
-        clean(&settings);
+        let history = History::new(event_log(&settings, catalog.snapshot().orchestration()));
+        clean(&settings, &history);
         follow_reloads(&catalog, &admission, &shutdown);
         let sessions = SessionStore::open(&settings.data_dir());
         retire_sessions(&sessions, catalog.snapshot().orchestration());
@@ -55,7 +55,7 @@ impl Orchestrator {
             runs: RunBoard::at(&settings.data_dir()),
             sessions,
             purse: Purse::default(),
-            history: History::new(EventLog::new(&settings.data_dir())),
+            history,
             catalog,
             _watching: watching,
             gateway,
@@ -123,6 +123,9 @@ impl Orchestrator {
         self.running.close();
         self.running.wait().await;
         self.sessions.settle().await;
+        let history = self.history.clone();
+        // Only a panic could keep it from being done.
+        let _ = tokio::task::spawn_blocking(move || history.settle()).await;
     }
 
     /// Ends all runs and waits until nothing of them is left.

@@ -6,12 +6,12 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::redact::Secret;
 use crate::base::{RunId, read_bounded};
 use crate::catalog::{Agent, ServerLaunch, Template, UnsetVariable};
 use crate::config::Settings;
 use crate::outcome::{Code, Failure};
 use crate::plan::{Argument, ArgumentValue, LaunchPlan, PlannedFile, VariableSource};
+use crate::record::Secret;
 use crate::worker::{Launch, RunFolder};
 
 const MAX_MEMORY_BYTES: u64 = 1 << 20;

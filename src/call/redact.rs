@@ -2,33 +2,11 @@
 
 use serde_json::Value;
 
-/// Shorter values are words, not secrets: replacing them would garble answers.
-const SHORTEST: usize = 8;
-
-/// A value that must not be told, and the name that stands in for it.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Secret {
-    name: String,
-    value: String,
-}
-
-impl Secret {
-    /// A secret, if the value can be one.
-    pub(super) fn new(name: &str, value: String) -> Option<Self> {
-        (value.chars().count() >= SHORTEST).then(|| Self { name: name.to_owned(), value })
-    }
-}
+use crate::record::Secret;
 
 /// Replaces every secret in `text` by its name; `true` where there was one.
 pub(super) fn redact(text: &mut String, secrets: &[Secret]) -> bool {
-    let mut found = false;
-    for secret in secrets {
-        if text.contains(&secret.value) {
-            *text = text.replace(&secret.value, &format!("[{}]", secret.name));
-            found = true;
-        }
-    }
-    found
+    secrets.iter().fold(false, |found, secret| secret.replace_in(text) | found)
 }
 
 /// The same for every text in a value.

@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 use super::history::History;
 use crate::catalog::{Catalog, Orchestration};
 use crate::config::Settings;
-use crate::record::EventLog;
+use crate::record::{EventLog, EventOptions};
 use crate::sessions::SessionStore;
 use crate::worker::{
     Admission, AdmissionLimits, Cleaned, MachineCap, Shutdown, adopt_orphans, clean_leftovers,
@@ -23,14 +23,23 @@ pub(super) fn admission_limits(orchestration: &Orchestration) -> AdmissionLimits
     }
 }
 
+/// Where and how events are recorded.
+pub(super) fn event_log(settings: &Settings, orchestration: &Orchestration) -> EventLog {
+    let options = EventOptions {
+        rotate_bytes: orchestration.log_max_mb << 20,
+        retention: orchestration.log_retention,
+        ..EventOptions::default()
+    };
+    EventLog::new(&settings.data_dir(), options)
+}
+
 /// Takes in what falls from dead keepers, and cleans what an earlier crash left. Calls need not wait for it.
-pub(super) fn clean(settings: &Settings) {
+pub(super) fn clean(settings: &Settings, history: &History) {
     if let Err(error) = adopt_orphans() {
         tracing::warn!(%error, "processes that lose their keeper cannot be taken in");
     }
-    let data = settings.data_dir();
+    let (data, history) = (settings.data_dir(), history.clone());
     spawn_blocking(move || {
-        let history = History::new(EventLog::new(&data));
         for cleaned in clean_leftovers(&data) {
             tracing::warn!("cleaned up after an earlier crash: {cleaned}");
             if let Cleaned::Run(card) = &cleaned {

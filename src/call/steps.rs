@@ -147,6 +147,10 @@ impl Call {
                 "set `identity: optional`, or call from where it is attested",
             ));
         }
+        if !limits.budgets.is_empty() {
+            // What was spent is read from the record, which is written beside the runs.
+            shared.history.settle();
+        }
         budget::check(agent, limits, &shared.purse, shared.history.file())
     }
 

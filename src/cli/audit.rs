@@ -13,7 +13,7 @@ use super::{problems, render};
 use crate::base::{Timestamp, now, one_line, parse_age, shorten};
 use crate::catalog::{AuditRule, Snapshot};
 use crate::config::{GatewayFiles, Settings};
-use crate::record::{AuditOptions, AuditTail, Verification, verify};
+use crate::record::{AuditOptions, LogTail, Verification, verify};
 
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 
@@ -95,7 +95,7 @@ pub(super) fn run(settings: &Settings, arguments: &AuditArguments) -> Exit {
         return check(&path, arguments.json);
     }
     // Before what is there is read, so that nothing written meanwhile falls between the two.
-    let tail = arguments.follow.then(|| AuditTail::at_end(&path));
+    let tail = arguments.follow.then(|| LogTail::at_end(&path));
     match (show(&path, arguments), tail) {
         (Err(exit), _) => exit,
         (Ok(_), None) => Exit::Success,
@@ -179,7 +179,7 @@ fn show(path: &Path, arguments: &AuditArguments) -> Result<u64, Exit> {
 }
 
 /// Until somebody ends it.
-fn follow(path: &Path, arguments: &AuditArguments, mut tail: AuditTail, last: u64) -> Exit {
+fn follow(path: &Path, arguments: &AuditArguments, mut tail: LogTail, last: u64) -> Exit {
     loop {
         let lines = match tail.next_lines() {
             Ok(lines) => lines,

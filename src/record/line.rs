@@ -206,12 +206,13 @@ fn kind(value: &Value) -> String {
 }
 
 /// JSON escapes what ends a line in ASCII; some readers also break lines, or turn text around, at other characters.
-fn escape_controls(json: &str) -> String {
+pub(super) fn escape_controls(json: &str) -> String {
     let harmful = |c: char| {
         c.is_control()
             || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    if !json.contains(harmful) {
+    let is_plain = json.is_ascii() && !json.bytes().any(|byte| byte.is_ascii_control());
+    if is_plain || !json.contains(harmful) {
         return json.to_owned();
     }
     let mut escaped = String::with_capacity(json.len() + 16);

@@ -4,17 +4,22 @@
 
 mod audit;
 mod chain;
+mod event;
+mod event_file;
 mod events;
 mod histogram;
 mod line;
 mod metrics;
+mod redaction;
 mod tail;
 mod verify;
 
 pub use audit::{AuditLog, AuditOptions, AuditUnavailable};
-pub use events::{Event, EventLog};
+pub use event::{EVENT_FORMAT, Event, RunSubject, Weight};
+pub use events::{EventLog, EventOptions, event_path};
 pub use histogram::Histogram;
 pub use line::{AUDIT_FORMAT, ArgumentDetail, AuditLine};
 pub use metrics::{Ending, Measured, Metrics, MetricsReport, SeriesReport};
-pub use tail::AuditTail;
+pub use redaction::{Redactor, Secret};
+pub use tail::LogTail;
 pub use verify::{ChainFault, ChainProblem, Verification, verify};

@@ -1,16 +1,23 @@
-//! Follows the log as it grows, through rotations.
+//! Follows a log as it grows, through rotations.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::chain::Place;
+use serde::Deserialize;
+
 use super::verify::rotated_files;
 
-/// Where a reader of the log stands.
+/// What every line of a log has.
+#[derive(Deserialize)]
+struct Numbered {
+    seq: u64,
+}
+
+/// Where a reader of a log stands: the audit log, or the events.
 #[derive(Debug)]
-pub struct AuditTail {
+pub struct LogTail {
     path: PathBuf,
     input: Option<BufReader<File>>,
     partial: String,
@@ -18,7 +25,7 @@ pub struct AuditTail {
     last: u64,
 }
 
-impl AuditTail {
+impl LogTail {
     /// Begins at the end of the log, or at its start if there is none yet.
     pub fn at_end(path: &Path) -> io::Result<Self> {
         let mut tail =
@@ -56,7 +63,7 @@ impl AuditTail {
                 continue;
             }
             let line = std::mem::take(&mut self.partial);
-            let Ok(place) = serde_json::from_str::<Place>(&line) else { continue };
+            let Ok(place) = serde_json::from_str::<Numbered>(&line) else { continue };
             if place.seq > self.last {
                 self.last = place.seq;
                 lines.push(line.trim_end_matches('\n').to_owned());
