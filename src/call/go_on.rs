@@ -102,7 +102,7 @@ impl Call {
             Start::Resume => ConversationStart::Resume(id),
         };
         let folder = PathBuf::from(&lease.conversation().folder);
-        let before = lease.conversation().cost_usd;
+        let before = lease.counted_before();
         self.converse(shared, ground, &folder, &start, before).await
     }
 }

@@ -14,6 +14,7 @@ mod load;
 mod load_agent;
 mod model;
 mod node;
+mod output_schema;
 mod positions;
 mod problem;
 mod project_files;
@@ -46,6 +47,7 @@ pub use model::{
     Agent, Callers, Limits, Origin, OutputFormat, OutputSpec, Permissions, PolicyRules, RuleText,
     ServerEntry, ServerLaunch, Template, ToolRef,
 };
+pub use output_schema::compile_schema;
 pub use project_files::{ProjectCheck, check_project};
 pub use schema::{agent_schema, defaults_schema};
 pub use snapshot::{Entry, Snapshot, State};

@@ -8,6 +8,7 @@ use serde_yaml::Value;
 
 use super::model::{OutputFormat, OutputSpec};
 use super::node::{Fields, Node};
+use super::output_schema::compile_schema;
 use super::problem::Problems;
 use crate::base::read_inside;
 
@@ -87,17 +88,12 @@ fn refuse(node: &Node<'_>, reason: &str, problems: &mut Problems) -> Option<Json
     None
 }
 
-/// Compiles as answers will be judged: draft 2020-12, formats checked, nothing fetched.
+/// Compiles as answers will be judged.
 fn compile(schema: &Json) -> Result<(), String> {
-    jsonschema::options()
-        .with_draft(jsonschema::Draft::Draft202012)
-        .should_validate_formats(true)
-        .build(schema)
-        .map(drop)
-        .map_err(|error| match error.instance_path().as_str() {
-            "" => error.to_string(),
-            path => format!("{error}, at `{path}`"),
-        })
+    compile_schema(schema).map(drop).map_err(|error| match error.instance_path().as_str() {
+        "" => error.to_string(),
+        path => format!("{error}, at `{path}`"),
+    })
 }
 
 fn read_file(

@@ -4,18 +4,17 @@ use std::fmt::{self, Write as _};
 use std::io;
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
-use jsonschema::{Draft, JsonType, PatternOptions, ValidationError};
+use jsonschema::{JsonType, ValidationError};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::extract::{NoValue, extract};
 use crate::base::{one_line, shorten};
+use crate::catalog::compile_schema;
 
 /// Differences that are told; more would not help.
 const MOST_MISMATCHES: usize = 10;
 const MOST_CHARACTERS: usize = 160;
-/// Patterns come from files and run on what a model wrote: they may not run for long.
-const MOST_BACKTRACKING: usize = 100_000;
 
 /// A schema, ready to be held against answers. Without one any JSON value is right.
 #[derive(Clone, Debug, Default)]
@@ -72,13 +71,7 @@ pub struct Mismatch {
 impl Validator {
     /// Compiles a JSON Schema 2020-12: formats count, and nothing is fetched from anywhere.
     pub fn compile(schema: &Value) -> Result<Self, BadSchema> {
-        let compiled = jsonschema::options()
-            .with_draft(Draft::Draft202012)
-            .should_validate_formats(true)
-            .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(MOST_BACKTRACKING))
-            .offline()
-            .build(schema)
-            .map_err(|error| BadSchema::new(&error))?;
+        let compiled = compile_schema(schema).map_err(|error| BadSchema::new(&error))?;
         Ok(Self { compiled: Some(compiled) })
     }
 

@@ -111,13 +111,9 @@ impl Lease {
         self.last_run
     }
 
-    /// What this call cost, given the `total_cost_usd` of a process that was started for it: a newer
-    /// `claude` that resumes a conversation counts in what earlier processes have spent on it.
-    pub fn cost_of_call(&self, total_cost_usd: f64) -> f64 {
-        let difference = total_cost_usd - self.counted_before;
-        let cost = if difference >= 0.0 { difference } else { total_cost_usd };
-        // The difference of two long sums has dust at its end.
-        (cost * 1e9).round() / 1e9
+    /// What a newer `claude` that resumes the conversation has already counted for it, and counts again.
+    pub fn counted_before(&self) -> f64 {
+        self.counted_before
     }
 
     /// The conversation as it is recorded.

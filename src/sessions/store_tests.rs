@@ -218,7 +218,7 @@ async fn the_run_before_tells_whether_a_live_process_is_up_to_date() {
 }
 
 #[tokio::test]
-async fn the_cost_of_a_call_leaves_out_what_earlier_processes_spent() {
+async fn what_earlier_processes_spent_is_read_from_the_transcript() {
     let project = Project::new();
     let store = project.store();
     let (id, ..) = project.call(&store, "reviewer").await;
@@ -228,9 +228,7 @@ async fn the_cost_of_a_call_leaves_out_what_earlier_processes_spent() {
         &format!("{}\n{line}\n{{\"type\":\"mode\"}}\n", line.replace("0.5", "0.25")),
     );
     let lease = store.begin(project.begin("reviewer")).await.unwrap();
-    assert!((lease.cost_of_call(0.625) - 0.125).abs() < 1e-9);
-    // Versions that begin at zero write no such line; one that finds it nevertheless counts less than it says.
-    assert!((lease.cost_of_call(0.125) - 0.125).abs() < 1e-9);
+    assert!((lease.counted_before() - 0.5).abs() < 1e-9);
 }
 
 #[tokio::test]
