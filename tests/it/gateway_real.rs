@@ -55,7 +55,9 @@ fn node() -> Option<&'static PathBuf> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let install = |folder: &Path| {
         shell(
-            "cp \"$SOURCES\"/package*.json . && npm ci --no-audit --no-fund --ignore-scripts >&2",
+            // The inspector's CLI reads the `package.json` of the inspector that it is usually a part of.
+            "cp \"$SOURCES\"/package*.json . && npm ci --no-audit --no-fund --ignore-scripts >&2
+             echo '{\"name\":\"@modelcontextprotocol/inspector\",\"version\":\"1.0.3\"}' > node_modules/@modelcontextprotocol/package.json",
             folder,
         )
     };
@@ -330,4 +332,23 @@ fn the_python_sdk_works(command: &str, tools: usize) {
     let script = source("client.py");
     let said = said(Command::new(python).arg(&script).args([&adjutant, command]), &context);
     assert_eq!(said, format!("2026-07-28 {tools} tools; Echo: hello; image/png"));
+}
+
+#[test_case("gateway", 3)]
+#[test_case("serve", 5)]
+fn the_inspector_works(command: &str, tools: usize) {
+    let Some((context, adjutant)) = everything() else { return };
+    let inspector = node_program("mcp-inspector-cli").unwrap();
+    let inspect = |method: &str, more: &[&str]| -> Value {
+        let mut inspection = Command::new(&inspector);
+        inspection.args(["--cli", &adjutant, command, "--method", method]).args(more);
+        serde_json::from_str(&said(&mut inspection, &context)).unwrap()
+    };
+    let listed = inspect("tools/list", &[]);
+    assert_eq!(listed["tools"].as_array().map(Vec::len), Some(tools), "{listed}");
+    let wanted = ["agent_id=dev", "server=everything", "tool=get-sum", r#"args={"a":2,"b":3}"#];
+    let mut arguments = vec!["--tool-name", "execute_tool"];
+    arguments.extend(wanted.iter().flat_map(|argument| ["--tool-arg", argument]));
+    let called = inspect("tools/call", &arguments);
+    assert_eq!(text(&called), "The sum of 2 and 3 is 5.", "{called}");
 }
