@@ -126,6 +126,11 @@ impl SharedTail<'_> {
         *self.log = open_log(self.path)?;
         Ok(())
     }
+
+    /// Removes an older file, which [`Self::rotate_to`] made.
+    pub fn remove_rotated(&self, file: &Path) -> io::Result<()> {
+        fs::remove_file(file)
+    }
 }
 
 /// The note and the files as they are at one moment: taken under the lock, read afterwards.

@@ -77,6 +77,8 @@ pub struct Orchestration {
     pub identity: IdentityRule,
     /// What happens when the audit log cannot be written.
     pub audit: AuditRule,
+    /// How much of a call's arguments the audit log keeps.
+    pub audit_arguments: KeptArguments,
     /// What an agent may spend.
     pub budgets: BTreeMap<String, Budget>,
     /// Dollars for everything one main session has started.
@@ -115,6 +117,7 @@ impl Default for Orchestration {
             session_retention: None,
             identity: IdentityRule::Optional,
             audit: AuditRule::Required,
+            audit_arguments: KeptArguments::Never,
             budgets: BTreeMap::new(),
             session_budget_usd: None,
             max_warm: 4,
@@ -149,6 +152,18 @@ pub enum AuditRule {
     Required,
     /// They go on, and it is said in the log.
     BestEffort,
+}
+
+/// How much of a call's arguments the audit log keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptArguments {
+    /// Nothing.
+    Never,
+    /// Their names, kinds and sizes.
+    Redacted,
+    /// All of them, up to 64 KiB.
+    Full,
 }
 
 /// What an agent may spend.

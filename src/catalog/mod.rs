@@ -39,7 +39,7 @@ mod yaml_mistakes;
 
 pub use builtins::canonical_builtin;
 pub use contract::{Setting, Source, contract, rule_line};
-pub use defaults::{AuditRule, Budget, Defaults, IdentityRule, Orchestration};
+pub use defaults::{AuditRule, Budget, Defaults, IdentityRule, KeptArguments, Orchestration};
 pub use diagnostic::{Diagnostic, Severity};
 pub use live::Catalog;
 pub(crate) use load_agent::DEFAULTS_BROKEN;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::defaults::{AuditRule, Budget, Defaults, IdentityRule, Orchestration};
+use serde_yaml::Value;
+
+use super::defaults::{AuditRule, Budget, Defaults, IdentityRule, KeptArguments, Orchestration};
 use super::diagnostic::Diagnostic;
 use super::node::{Fields, Node};
 use super::positions::Positions;
@@ -113,18 +115,37 @@ fn read_kept_processes(fields: &Fields<'_>, into: &mut Orchestration, problems: 
 
 fn read_trust(fields: &Fields<'_>, into: &mut Orchestration, problems: &mut Problems) {
     let identity = [("required", IdentityRule::Required), ("optional", IdentityRule::Optional)];
-    let audit = [("required", AuditRule::Required), ("best_effort", AuditRule::BestEffort)];
     set(
         &mut into.identity,
         fields.get("identity").and_then(|node| node.one_of(&identity, problems)),
     );
-    set(&mut into.audit, fields.get("audit").and_then(|node| node.one_of(&audit, problems)));
+    if let Some(node) = fields.get("audit") {
+        read_audit(&node, into, problems);
+    }
     if let Some(node) = fields.get("budgets") {
         into.budgets = budgets(&node, problems);
     }
     if let Some(node) = fields.get("session_budget_usd") {
         into.session_budget_usd = node.dollars(problems);
     }
+}
+
+/// `audit: best_effort`, or `audit: { mode: best_effort, arguments: redacted }`.
+fn read_audit(node: &Node<'_>, into: &mut Orchestration, problems: &mut Problems) {
+    let modes = [("required", AuditRule::Required), ("best_effort", AuditRule::BestEffort)];
+    if !matches!(node.value, Value::Mapping(_)) {
+        return set(&mut into.audit, node.one_of(&modes, problems));
+    }
+    let details = [
+        ("never", KeptArguments::Never),
+        ("redacted", KeptArguments::Redacted),
+        ("full", KeptArguments::Full),
+    ];
+    let Some(fields) = node.fields(problems) else { return };
+    fields.refuse_unknown(&["mode", "arguments"], problems);
+    set(&mut into.audit, fields.get("mode").and_then(|node| node.one_of(&modes, problems)));
+    let arguments = fields.get("arguments").and_then(|node| node.one_of(&details, problems));
+    set(&mut into.audit_arguments, arguments);
 }
 
 fn read_log(fields: &Fields<'_>, into: &mut Orchestration, problems: &mut Problems) {
@@ -215,6 +236,25 @@ mod tests {
                 ..Orchestration::default()
             }
         );
+    }
+
+    #[test]
+    fn the_audit_log_is_a_word_or_says_more() {
+        let read = |text: &str| {
+            let (_, orchestration, found) = read_defaults(text, Path::new("d.yaml"));
+            (orchestration.audit, orchestration.audit_arguments, found.len())
+        };
+        let (required, lax) = (AuditRule::Required, AuditRule::BestEffort);
+        assert_eq!(read("audit: best_effort\n"), (lax, KeptArguments::Never, 0));
+        assert_eq!(
+            read("audit: { arguments: redacted }\n"),
+            (required, KeptArguments::Redacted, 0)
+        );
+        assert_eq!(
+            read("audit: { mode: best_effort, arguments: full }\n"),
+            (lax, KeptArguments::Full, 0)
+        );
+        assert_eq!(read("audit: { argument: full }\n"), (required, KeptArguments::Never, 1));
     }
 
     #[test]

@@ -64,7 +64,8 @@ pub(super) struct DefaultsFile {
     session_retention: Option<String>,
     /// Whether a caller must be attested. Default: optional.
     identity: Option<IdentityPart>,
-    /// What happens to calls when the audit log cannot be written. Default: required (they are refused).
+    /// What happens to calls when the audit log cannot be written (default: required, they are refused), and whether it
+    /// keeps the arguments of calls.
     audit: Option<AuditPart>,
     /// What agents may spend.
     budgets: Option<BTreeMap<String, BudgetPart>>,
@@ -95,7 +96,7 @@ pub(super) struct DefaultsFile {
     /// `events.jsonl` and `audit.jsonl` begin a new file at this size, in MB. Default: 64.
     #[schemars(range(min = 1))]
     log_max_mb: Option<u64>,
-    /// Older log files are removed, such as `90d`. Default: never.
+    /// Files of the audit log that are full and older are removed, such as `90d`. Default: never.
     #[schemars(regex(pattern = r"^[0-9]+[smhdw]$"))]
     log_retention: Option<String>,
 }
@@ -108,10 +109,37 @@ enum IdentityPart {
 }
 
 #[derive(JsonSchema)]
-#[schemars(rename_all = "snake_case")]
+#[schemars(untagged)]
 enum AuditPart {
+    Mode(AuditMode),
+    Details(AuditDetails),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum AuditMode {
     Required,
     BestEffort,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct AuditDetails {
+    /// Whether calls are refused while the log cannot be written. Default: required.
+    mode: Option<AuditMode>,
+    /// How much of a call's arguments is kept. Default: never.
+    arguments: Option<AuditArgumentsPart>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+enum AuditArgumentsPart {
+    /// Nothing.
+    Never,
+    /// Their names, kinds and sizes.
+    Redacted,
+    /// All of them, up to 64 KiB.
+    Full,
 }
 
 #[derive(JsonSchema)]

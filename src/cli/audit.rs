@@ -11,9 +11,9 @@ use serde::Deserialize;
 use super::exit::Exit;
 use super::{problems, render};
 use crate::base::{Timestamp, now, one_line, parse_age, shorten};
-use crate::catalog::{AuditRule, Snapshot};
+use crate::catalog::{AuditRule, KeptArguments, Snapshot};
 use crate::config::{GatewayFiles, Settings};
-use crate::record::{AuditOptions, LogTail, Verification, verify};
+use crate::record::{ArgumentDetail, AuditOptions, LogTail, Verification, verify};
 
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 
@@ -111,7 +111,12 @@ pub(super) fn audit_options(settings: &Settings) -> AuditOptions {
     AuditOptions {
         fail_closed: common.audit == AuditRule::Required,
         rotate_bytes: common.log_max_mb.saturating_mul(1 << 20),
-        ..AuditOptions::default()
+        retention: common.log_retention,
+        arguments: match common.audit_arguments {
+            KeptArguments::Never => ArgumentDetail::Never,
+            KeptArguments::Redacted => ArgumentDetail::Redacted,
+            KeptArguments::Full => ArgumentDetail::Full,
+        },
     }
 }
 

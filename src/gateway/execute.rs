@@ -42,6 +42,7 @@ impl Gateway {
         draft.server = Some(request.server.clone());
         draft.tool = Some(request.tool.clone());
         draft.bytes_in = request.arguments.to_string().len();
+        draft.arguments = self.ledger.kept_arguments(&request.arguments);
         let result = self.execute_judged(&mut draft, who, request).await;
         self.ledger.record(draft, result, |value| value.to_string().len())
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::error::GatewayError;
 use super::files::InForce;
 use super::gateway::Who;
+use crate::base::RunId;
 use crate::identity::Caller;
 use crate::policy::{Decision, Evaluation, evaluate};
 use crate::record::{AuditLine, AuditLog, AuditOptions, Ending, Measured, Metrics, MetricsReport};
@@ -23,7 +24,8 @@ pub(super) struct Draft {
     pub(super) evaluation: Option<Evaluation>,
     pub(super) bytes_in: usize,
     pub(super) arguments: Option<Value>,
-    call_id: Option<String>,
+    pub(super) call_id: Option<String>,
+    pub(super) run: Option<RunId>,
     started: Instant,
 }
 
@@ -39,6 +41,7 @@ impl Draft {
             bytes_in: 0,
             arguments: None,
             call_id: who.call_id.clone(),
+            run: None,
             started: Instant::now(),
         }
     }
@@ -84,6 +87,11 @@ impl Ledger {
         self.write(&AuditLine::new("gateway_start"))
     }
 
+    /// What is kept of a request's arguments, if anything is to be.
+    pub(super) fn kept_arguments(&self, arguments: &Value) -> Option<Value> {
+        self.log.wants_arguments().then(|| arguments.clone())
+    }
+
     /// A line about something that no request asked for.
     pub(super) fn note(&self, operation: &str, server: &str, tool: Option<&str>, reason: &str) {
         let mut line = AuditLine::new(operation).on(server, tool);
@@ -127,6 +135,7 @@ impl Ledger {
         line.latency_us = u64::try_from(latency.as_micros()).ok();
         line.request_bytes = Some(draft.bytes_in as u64);
         line.call_id = draft.call_id;
+        line.run_id = draft.run;
         line.arguments = draft.arguments;
         match &result {
             Ok(answer) => line.response_bytes = Some(size(answer) as u64),

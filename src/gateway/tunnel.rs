@@ -145,6 +145,9 @@ impl Tunnel {
         draft.server = Some(server.to_owned());
         draft.tool = Some(tool.clone());
         draft.bytes_in = arguments.to_string().len();
+        draft.arguments = self.gateway.ledger().kept_arguments(&arguments);
+        draft.run = Some(self.run);
+        draft.call_id = tool_use_id(&params);
         let verdict = self.judge(server, &tool);
         draft.evaluation = Some(verdict.clone());
         let result = match verdict.is_allowed() {
@@ -183,7 +186,7 @@ impl Tunnel {
 
     fn who(&self) -> Who {
         let caller = Caller::new(self.agent.name.to_string(), KnownBy::Pipe);
-        Who { caller: Some(caller), agent_id: None, call_id: Some(self.run.to_string()) }
+        Who { caller: Some(caller), ..Who::default() }
     }
 
     fn calls(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), CancellationToken>> {
@@ -264,6 +267,12 @@ fn all_named_tools_exist(agent: &Agent, server: &str, list: &ToolList) -> Result
         }
     }
     Ok(())
+}
+
+/// The call's id in the agent's conversation, as `claude` sends it along.
+fn tool_use_id(params: &Value) -> Option<String> {
+    let id = params.get("_meta")?.get("claudecode/toolUseId")?;
+    id.as_str().map(str::to_owned)
 }
 
 fn introduction(server: &str, params: &Value) -> Value {

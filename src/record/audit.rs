@@ -5,13 +5,16 @@
 //! may lose the newest, and `verify` says so.
 
 use std::ffi::OsStr;
-use std::io;
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::chain::{Head, Place, hash_of, rotated_name};
+use super::chain::{Head, Place, Removed, hash_of, rotated_name};
 use super::line::{ArgumentDetail, AuditLine, Link, encode};
+use super::verify::{MAX_LINE, rotated_files};
 use crate::base::{LockBusy, SharedLog, SharedTail, now};
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,11 +32,18 @@ pub struct AuditOptions {
     pub rotate_bytes: u64,
     /// How much of the arguments is written.
     pub arguments: ArgumentDetail,
+    /// Full files that are older are removed.
+    pub retention: Option<Duration>,
 }
 
 impl Default for AuditOptions {
     fn default() -> Self {
-        Self { fail_closed: true, rotate_bytes: ROTATE_BYTES, arguments: ArgumentDetail::Never }
+        Self {
+            fail_closed: true,
+            rotate_bytes: ROTATE_BYTES,
+            arguments: ArgumentDetail::Never,
+            retention: None,
+        }
     }
 }
 
@@ -43,6 +53,8 @@ pub struct AuditLog {
     log: SharedLog,
     options: AuditOptions,
     problem: Mutex<Option<String>>,
+    /// Whether this process has looked for files that are too old.
+    pruned: AtomicBool,
 }
 
 /// The log could not be written, so the request is refused.
@@ -58,12 +70,22 @@ pub struct AuditUnavailable {
 impl AuditLog {
     /// Names the log. It is opened with its first line, so that a server can start and say what is wrong.
     pub fn open(path: &Path, options: AuditOptions) -> Self {
-        Self { log: SharedLog::new(path.to_path_buf()), options, problem: Mutex::new(None) }
+        Self {
+            log: SharedLog::new(path.to_path_buf()),
+            options,
+            problem: Mutex::new(None),
+            pruned: AtomicBool::new(false),
+        }
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
         self.log.path()
+    }
+
+    /// Whether the arguments of requests are wanted at all.
+    pub fn wants_arguments(&self) -> bool {
+        self.options.arguments != ArgumentDetail::Never
     }
 
     /// Why the last line could not be written, if it could not.
@@ -99,8 +121,32 @@ impl AuditLog {
             head.bytes = 0;
             // At once: a note that speaks of the old file would make the new one look cut.
             tail.set_note(&serde_json::to_vec(&head)?)?;
+            self.pruned.store(false, Ordering::Relaxed);
+        }
+        if !self.pruned.swap(true, Ordering::Relaxed) {
+            head = self.prune(tail, head)?;
         }
         self.write(tail, &head, line).map(drop)
+    }
+
+    /// Removes full files that are too old. The line that says so comes first: after a crash between the two, files
+    /// are left that may go, and none is gone of which the log does not know.
+    fn prune(&self, tail: &mut SharedTail<'_>, head: Head) -> io::Result<Head> {
+        let Some(retention) = self.options.retention else { return Ok(head) };
+        let mut files = rotated_files(self.path())?;
+        let old = files.iter().take_while(|(_, file)| is_older(file, retention)).count();
+        files.truncate(old);
+        let Some((through, newest)) = files.last() else { return Ok(head) };
+        let mut line = AuditLine::new("log_pruned");
+        line.reason = Some(format!(
+            "numbers up to {through} were older than `log_retention` allows and were removed"
+        ));
+        line.removed = Some(Removed { through: *through, hash: hash_of(&last_line(newest)?) });
+        let head = self.write(tail, &head, &line)?;
+        for (_, file) in &files {
+            tail.remove_rotated(file)?;
+        }
+        Ok(head)
     }
 
     fn write(&self, tail: &mut SharedTail<'_>, head: &Head, line: &AuditLine) -> io::Result<Head> {
@@ -161,6 +207,24 @@ fn follow(head: &Head, line: &[u8]) -> Head {
 fn rotated_path(path: &Path, last: u64) -> PathBuf {
     let (stem, extension) = name_parts(path);
     path.with_file_name(rotated_name(stem, extension, last))
+}
+
+/// A full file is as old as its last line. Doubt keeps it.
+fn is_older(file: &Path, retention: Duration) -> bool {
+    let written = fs::metadata(file).and_then(|data| data.modified());
+    written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > retention))
+}
+
+/// The last line of a file, without its line feed.
+fn last_line(file: &Path) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(file)?;
+    let from = file.metadata()?.len().saturating_sub(MAX_LINE);
+    file.seek(SeekFrom::Start(from))?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end)?;
+    end.pop_if(|last| *last == b'\n');
+    let start = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    Ok(end.split_off(start))
 }
 
 /// `audit` and `jsonl`.

@@ -258,3 +258,29 @@ fn many_threads_and_openings_make_one_chain() {
     let found = folder.verify();
     assert_eq!((found.lines, found.problems), (400, vec![]));
 }
+
+#[test]
+fn old_files_are_removed_and_the_log_says_so() {
+    let folder = Folder::new();
+    let options = AuditOptions { rotate_bytes: 1, ..AuditOptions::default() };
+    let log = AuditLog::open(&folder.path(), options);
+    (0..5).for_each(|number| log.record(&AuditLine::new(format!("op{number}"))).unwrap());
+    let rotated = || super::rotated_files(&folder.path()).unwrap();
+    assert_eq!(rotated().len(), 4);
+    let long_ago = std::time::SystemTime::now() - Duration::from_hours(48);
+    for (_, file) in rotated().iter().take(3) {
+        fs::File::options().append(true).open(file).unwrap().set_modified(long_ago).unwrap();
+    }
+    let keeps_a_day = AuditOptions { retention: Some(Duration::from_hours(24)), ..options };
+    AuditLog::open(&folder.path(), keeps_a_day).record(&AuditLine::new("later")).unwrap();
+    let left: Vec<u64> = rotated().iter().map(|(last, _)| *last).collect();
+    assert_eq!(left[0], 4, "the three old ones are gone: {left:?}");
+    let mut said = Vec::new();
+    let found = verify(&folder.path(), |line| said.push(line.to_owned())).unwrap();
+    assert_eq!(found.problems, [], "{said:?}");
+    assert!(said.iter().any(|line| line.contains("log_pruned")), "{said:?}");
+    // What the log did not remove itself is missing, as before.
+    fs::remove_file(&rotated()[0].1).unwrap();
+    let found = verify(&folder.path(), |_| {}).unwrap();
+    assert_eq!(found.problems[0].kind, ChainFault::Missing, "{:?}", found.problems);
+}

@@ -38,6 +38,17 @@ impl Head {
 pub(super) struct Place {
     pub(super) seq: u64,
     pub(super) prev: String,
+    /// Only in a line that says so.
+    pub(super) removed: Option<Removed>,
+}
+
+/// Old lines that were removed as `log_retention` says: the chain begins behind them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Removed {
+    /// The number of the last of them.
+    pub(super) through: u64,
+    /// Its hash, which the first line that is left carries.
+    pub(super) hash: String,
 }
 
 /// The SHA-256 of a line without its line feed, in hexadecimal.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::chain::Removed;
 use crate::base::{RunId, Timestamp, shorten};
 use crate::identity::{Caller, KnownBy};
 use crate::policy::{Decision, Evaluation};
@@ -49,6 +50,8 @@ pub struct AuditLine {
     pub call_id: Option<String>,
     /// The arguments; written only as far as the log's options say.
     pub arguments: Option<Value>,
+    /// Which old lines were removed, in the line that says so.
+    pub(super) removed: Option<Removed>,
 }
 
 impl AuditLine {
@@ -130,6 +133,8 @@ struct Stored<'a> {
     call_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    removed: Option<&'a Removed>,
     prev: &'a str,
 }
 
@@ -166,6 +171,7 @@ pub(super) fn encode(
         run_id: line.run_id.map(|id| id.to_string()),
         call_id: cut(&line.call_id, MAX_NAME),
         arguments: line.arguments.as_ref().and_then(|value| detailed(value, detail)),
+        removed: line.removed.as_ref(),
         prev: position.prev,
     };
     serde_json::to_string(&stored).map(|text| escape_controls(&text))

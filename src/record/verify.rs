@@ -12,7 +12,7 @@ use super::chain::{BEFORE_THE_FIRST, Head, Place, hash_of, rotated_number};
 use crate::base::{LockBusy, snapshot_shared_log};
 
 const PATIENCE: Duration = Duration::from_secs(5);
-const MAX_LINE: u64 = 1 << 20;
+pub(super) const MAX_LINE: u64 = 1 << 20;
 const MAX_PROBLEMS: usize = 100;
 const NO_NOTE: &str = "the note beside it (`.head`) is missing or unreadable, so a cut at the end cannot be ruled out";
 
@@ -69,6 +69,7 @@ pub fn verify(path: &Path, mut each: impl FnMut(&str)) -> Result<Verification, L
     for (file, open, bytes) in snapshot.files {
         reader.file(&file, open, bytes, &mut each)?;
     }
+    reader.finish();
     match head {
         Some(head) => reader.compare_with(path, &head),
         // Before the first line there is no note, or an empty one.
@@ -104,7 +105,15 @@ struct Reader {
     /// The hash of the line that the note speaks of, once it was met.
     noted_seq: u64,
     noted_hash: Option<String>,
+    /// The first line, where it is not the first of all: a later line must say what became of those before it.
+    late_start: Option<LateStart>,
     verification: Verification,
+}
+
+/// Lines before the first one that is left.
+struct LateStart {
+    file: PathBuf,
+    place: Place,
 }
 
 impl Reader {
@@ -116,6 +125,7 @@ impl Reader {
             hash: BEFORE_THE_FIRST.to_owned(),
             noted_seq,
             noted_hash: None,
+            late_start: None,
             verification,
         }
     }
@@ -148,7 +158,7 @@ impl Reader {
         self.verification.lines += 1;
         let hash = hash_of(line);
         if let Ok(place) = serde_json::from_slice::<Place>(line) {
-            self.place(path, number, &place);
+            self.place(path, number, place);
         } else {
             let message = "this is no audit line".to_owned();
             self.problem(path, number, ChainFault::Unreadable, message);
@@ -161,8 +171,14 @@ impl Reader {
         self.hash = hash;
     }
 
-    fn place(&mut self, path: &Path, number: u64, place: &Place) {
+    fn place(&mut self, path: &Path, number: u64, place: Place) {
         let expected = self.seq + 1;
+        self.note_removed(&place);
+        if self.verification.lines == 1 && place.seq > 1 {
+            self.seq = place.seq;
+            self.late_start = Some(LateStart { file: path.to_path_buf(), place });
+            return;
+        }
         if place.seq < expected {
             let message = format!("number {} stands where {expected} belongs", place.seq);
             self.problem(path, number, ChainFault::Reordered, message);
@@ -184,6 +200,27 @@ impl Reader {
             self.problem(path, number, ChainFault::Changed, message);
         }
         self.seq = place.seq;
+    }
+
+    /// A line that says that older ones were removed explains a late start. Of several files some may still be there.
+    fn note_removed(&mut self, place: &Place) {
+        let (Some(start), Some(removed)) = (&self.late_start, &place.removed) else { return };
+        let last_missing = start.place.seq - 1;
+        let explained = removed.through > last_missing
+            || (removed.through == last_missing && removed.hash == start.place.prev);
+        if explained {
+            self.late_start = None;
+        }
+    }
+
+    /// A beginning that nobody explained is a gap.
+    fn finish(&mut self) {
+        let Some(LateStart { file, place }) = self.late_start.take() else { return };
+        let message = match place.seq - 1 {
+            1 => "number 1 is missing before it".to_owned(),
+            last => format!("numbers 1 to {last} are missing before it"),
+        };
+        self.problem(&file, 1, ChainFault::Missing, message);
     }
 
     /// Holds what was read against the note beside the file.

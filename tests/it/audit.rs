@@ -16,6 +16,7 @@ const SMALL: AuditOptions = AuditOptions {
     fail_closed: true,
     rotate_bytes: 50_000,
     arguments: adjutant::record::ArgumentDetail::Never,
+    retention: None,
 };
 
 fn log_of(context: &TestContext) -> PathBuf {

@@ -44,6 +44,22 @@ fn every_request_has_its_line_before_its_answer() {
 }
 
 #[test]
+fn arguments_are_kept_as_far_as_they_were_asked_for() {
+    for (detail, kept, hidden) in
+        [("redacted", "text of 15", "hunter2"), ("full", "hunter2-hunter2", "text of")]
+    {
+        let stage = Stage::with(&["good"]);
+        let defaults = format!("audit: {{ arguments: {detail} }}\n");
+        stage.context.write("agents/defaults.yaml", defaults);
+        let mut client = stage.connect();
+        execute(&mut client, "good", "echo", json!({ "password": "hunter2-hunter2" }));
+        let line = lines(&stage).pop().unwrap();
+        assert_eq!(line["arguments"]["password"], kept, "{line}");
+        assert!(!line.to_string().contains(hidden), "{line}");
+    }
+}
+
+#[test]
 fn h2_nothing_is_executed_that_cannot_be_recorded() {
     let stage = Stage::with(&["good"]);
     let mut command = stage.command();
