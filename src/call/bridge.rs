@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use super::recorder::Recorder;
 use super::status::StatusBoard;
 use crate::base::{one_line, shorten};
 use crate::catalog::Agent;
@@ -27,17 +28,23 @@ pub(super) struct Bridge {
 /// What a process does for one run: where it is shown, and what was seen of it.
 pub(super) struct Errand {
     board: StatusBoard,
+    /// A process that waits for its first run has none yet.
+    recorder: Option<Arc<Recorder>>,
     seen: Mutex<Seen>,
 }
 
 impl Errand {
-    pub(super) fn new(board: StatusBoard) -> Arc<Self> {
-        Arc::new(Self { board, seen: Mutex::default() })
+    pub(super) fn new(board: StatusBoard, recorder: Option<Arc<Recorder>>) -> Arc<Self> {
+        Arc::new(Self { board, recorder, seen: Mutex::default() })
     }
 
     /// What was seen so far.
     pub(super) fn seen(&self) -> Seen {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn record<R>(&self, what: impl FnOnce(&Recorder) -> R) -> Option<R> {
+        self.recorder.as_deref().map(what)
     }
 
     fn note(&self, change: impl FnOnce(&mut Seen)) {
@@ -140,11 +147,29 @@ impl Bridge {
 
 impl Parent for Bridge {
     fn pre_tool_use(&self, tool_use: ToolUse) -> BoxFuture<'_, HookVerdict> {
-        Box::pin(async move { self.judge_use(&tool_use) })
+        Box::pin(async move {
+            let errand = self.errand();
+            errand.record(|recorder| recorder.tool_wanted(&tool_use));
+            let verdict = self.judge_use(&tool_use);
+            if let HookVerdict::Deny { reason } = &verdict {
+                let (id, tool) = (&tool_use.tool_use_id, &tool_use.tool_name);
+                errand.record(|recorder| recorder.denied(id, tool, reason));
+            }
+            verdict
+        })
     }
 
     fn can_use_tool(&self, request: ApprovalRequest) -> BoxFuture<'_, Approval> {
-        Box::pin(async move { self.answer(&request) })
+        Box::pin(async move {
+            let errand = self.errand();
+            errand.record(|recorder| recorder.permission_asked(&request));
+            let approval = self.answer(&request);
+            if let Approval::Deny { message } = &approval {
+                let (id, tool) = (&request.tool_use_id, &request.tool_name);
+                errand.record(|recorder| recorder.denied(id, tool, message));
+            }
+            approval
+        })
     }
 
     fn mcp_message(&self, server: String, message: Value) -> BoxFuture<'_, Option<Value>> {
@@ -156,15 +181,24 @@ impl Parent for Bridge {
         })
     }
 
+    fn hook_event(&self, event: String, payload: Map<String, Value>) -> BoxFuture<'_, Value> {
+        self.errand().record(|recorder| recorder.hook(&event, payload));
+        Box::pin(async { json!({}) })
+    }
+
     fn observe(&self, observation: &Observation<'_>) {
         self.last_sign.send_replace(Instant::now());
         let errand = self.errand();
         let board = &errand.board;
         match observation {
-            Observation::SessionStarted(_) => board.now("thinking"),
+            Observation::SessionStarted(init) => {
+                errand.record(|recorder| recorder.session_seen(init));
+                board.now("thinking");
+            }
             Observation::Text(_) => board.now("writing"),
             Observation::ToolStarted { summary, .. } => board.tool(summary),
-            Observation::ToolFinished { is_error, .. } => {
+            Observation::ToolFinished { tool_use_id, is_error, text } => {
+                errand.record(|recorder| recorder.tool_seen(tool_use_id, *is_error, text));
                 errand.note(|seen| seen.tool_ran |= !is_error);
                 board.now("thinking");
             }

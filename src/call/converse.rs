@@ -93,6 +93,22 @@ pub(super) enum Ended {
     Stopped(Stop),
 }
 
+impl Ended {
+    /// The reason that `SessionEnd` gives.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::NotStarted(_) | Self::NotOpened(..) => "not_started",
+            Self::Result(_) => "other",
+            Self::NoResult(..) => "process_ended",
+            Self::Interrupted(stop) | Self::Stopped(stop) => match stop {
+                Stop::Deadline => "timeout",
+                Stop::Idle => "idle_timeout",
+                Stop::Cancelled => "cancelled",
+            },
+        }
+    }
+}
+
 /// Whether an interrupted turn still gave its result.
 #[derive(Clone, Copy)]
 enum LastWord {
@@ -171,6 +187,7 @@ async fn turn(
 fn together(before: &Progress, mut now: Progress) -> Progress {
     now.cost_usd += before.cost_usd;
     now.turns += before.turns;
+    now.usage += before.usage;
     now
 }
 

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::prepare;
+use super::recorder::Recorder;
 use crate::base::RunId;
+use crate::catalog::Agent;
 use crate::identity::Caller;
-use crate::outcome::{Outcome, Report};
-use crate::record::{EventLog, Redactor, RunSubject};
+use crate::record::{EventLog, Redactor, RunSubject, closing_events};
 use crate::worker::RunCard;
 
 /// How long the end of everything waits for the disk.
@@ -38,45 +40,23 @@ impl History {
         }
     }
 
-    pub(super) fn queued(&self, run: RunId, agent: &str, caller: &Caller) {
-        let subject = RunSubject::new(run, agent, Some(caller.clone()));
-        self.add(&subject, "RunQueued", json!({}));
+    /// Begins the record of a run.
+    pub(super) fn queued(&self, run: RunId, agent: &Agent, caller: &Caller) -> Recorder {
+        let subject = RunSubject::new(run, agent.name.as_str(), Some(caller.clone()));
+        Recorder::queued(self.events.clone(), Redactor::new(prepare::secrets(agent)), subject)
     }
 
-    pub(super) fn started(&self, run: RunId, agent: &str, pid: u32) {
-        self.add(&RunSubject::new(run, agent, None), "RunStarted", json!({ "pid": pid }));
-    }
-
-    pub(super) fn ended(&self, report: &Report) {
-        let outcome = match &report.outcome {
-            Outcome::Answered(_) => "SUCCESS",
-            Outcome::Failed(failure) => failure.code.as_str(),
-        };
-        let mut details = json!({
-            "outcome": outcome, "duration_ms": report.duration_ms, "cost_usd": report.cost_usd,
-            "turns": report.turns, "session_id": report.session_id,
-        });
-        if let (Outcome::Failed(failure), Some(details)) =
-            (&report.outcome, details.as_object_mut())
-        {
-            details.insert("error".to_owned(), failure.sentence().into());
-        }
-        if let (false, Some(details)) = (report.denials.is_empty(), details.as_object_mut()) {
-            details.insert("denials".to_owned(), json!(report.denials));
-        }
-        self.add(&RunSubject::new(report.run_id, &report.agent, None), "RunEnded", details);
-    }
-
-    /// A run whose server ended in the middle of it; found by the next one.
+    /// A run whose server ended in the middle of it; found by the next one. Everything it left open is closed.
     pub(super) fn cut_off(&self, card: &RunCard) {
         let details = json!({
             "outcome": "INTERRUPTED", "cost_usd": card.progress.cost_usd, "turns": card.progress.turns,
             "error": "the server ended while the run was going on",
         });
-        self.add(&RunSubject::new(card.run, &card.agent, None), "RunEnded", details);
-    }
-
-    fn add(&self, subject: &RunSubject, name: &str, details: Value) {
-        self.events.append(&subject.event(name, details, &Redactor::default()));
+        match closing_events(self.file(), card.run, &card.agent, details) {
+            Ok(events) => events.iter().for_each(|event| self.events.append(event)),
+            Err(error) => {
+                tracing::warn!(%error, run = %card.run, "the end of a run could not be recorded");
+            }
+        }
     }
 }

@@ -14,6 +14,7 @@ mod orchestrator;
 mod prepare;
 mod preview;
 mod program;
+mod recorder;
 mod redact;
 mod request;
 mod start_up;

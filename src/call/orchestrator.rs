@@ -46,7 +46,8 @@ impl Orchestrator {
         let watching = catalog.watch();
         let admission = Admission::new(admission_limits(catalog.snapshot().orchestration()));
         let history = History::new(event_log(&settings, catalog.snapshot().orchestration()));
-        clean(&settings, &history);
+        let running = TaskTracker::new();
+        clean(&settings, &history, &running);
         follow_reloads(&catalog, &admission, &shutdown);
         let sessions = SessionStore::open(&settings.data_dir());
         retire_sessions(&sessions, catalog.snapshot().orchestration());
@@ -62,7 +63,7 @@ impl Orchestrator {
             programs: Programs::default(),
             settings,
             shutdown,
-            running: TaskTracker::new(),
+            running,
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
+use tokio_util::task::TaskTracker;
 
 use super::history::History;
 use crate::catalog::{Catalog, Orchestration};
@@ -34,12 +35,13 @@ pub(super) fn event_log(settings: &Settings, orchestration: &Orchestration) -> E
 }
 
 /// Takes in what falls from dead keepers, and cleans what an earlier crash left. Calls need not wait for it.
-pub(super) fn clean(settings: &Settings, history: &History) {
+pub(super) fn clean(settings: &Settings, history: &History, tasks: &TaskTracker) {
     if let Err(error) = adopt_orphans() {
         tracing::warn!(%error, "processes that lose their keeper cannot be taken in");
     }
     let (data, history) = (settings.data_dir(), history.clone());
-    spawn_blocking(move || {
+    // Tracked: what it finds belongs into the record, also where this process has only a moment to live.
+    tasks.spawn_blocking(move || {
         for cleaned in clean_leftovers(&data) {
             tracing::warn!("cleaned up after an earlier crash: {cleaned}");
             if let Cleaned::Run(card) = &cleaned {

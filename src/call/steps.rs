@@ -14,13 +14,14 @@ use super::judge::{judge, stopped};
 use super::open::Open;
 use super::orchestrator::Orchestrator;
 use super::program::Program;
+use super::recorder::Recorder;
 use super::request::Request;
 use super::status::{Status, StatusBoard};
 use super::wanted::Wanted;
 use super::{budget, converse::Stop, cut, prepare, redact};
 use crate::base::{RunId, create_private_dir, write_atomic};
 use crate::catalog::{Agent, IdentityRule};
-use crate::claude::Options;
+use crate::claude::{HookEvent, Options};
 use crate::gateway::Tunnel;
 use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
@@ -35,8 +36,8 @@ pub(super) struct Call {
     pub(super) caller: Caller,
     pub(super) board: StatusBoard,
     pub(super) cancel: CancellationToken,
-    /// Whether the record has its beginning, and so wants its end.
-    pub(super) is_recorded: bool,
+    /// What is written down of it, from the moment it is more than a refused request.
+    pub(super) recorder: Option<Arc<Recorder>>,
     pub(super) posting: Option<Arc<Posting>>,
     /// Its place at the door, given back when the last process of the call is gone.
     pub(super) permit: Option<Arc<Permit>>,
@@ -92,7 +93,7 @@ impl Call {
             caller,
             board,
             cancel,
-            is_recorded: false,
+            recorder: None,
             posting: None,
             permit: None,
             facts,
@@ -105,11 +106,11 @@ impl Call {
             Err(failure) => Outcome::Failed(failure),
         };
         self.cancel.cancel();
-        let known = self.is_recorded;
+        let recorder = self.recorder.take();
         shared.purse.pay(self.facts.cost_usd.unwrap_or_default());
         let report = self.report(outcome);
-        if known {
-            shared.history.ended(&report);
+        if let Some(recorder) = recorder {
+            recorder.ended(&report);
         }
         report
     }
@@ -122,8 +123,7 @@ impl Call {
             &self.caller,
         )?;
         self.may_it(shared, &agent)?;
-        self.is_recorded = true;
-        shared.history.queued(self.run, agent.name.as_str(), &self.caller);
+        self.recorder = Some(Arc::new(shared.history.queued(self.run, &agent, &self.caller)));
         self.posting = self.post(shared, agent.name.as_str());
         let answer = self.answer_of(shared, Arc::clone(&agent)).await;
         let answer = answer.map_err(|failure| without_secrets(&agent, failure));
@@ -298,7 +298,7 @@ impl Call {
         let files = prepare::private_folder(&shared.settings, self.run)
             .map_err(|error| no_folder(&error))?;
         let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
-        let errand = Errand::new(self.board.clone());
+        let errand = Errand::new(self.board.clone(), self.recorder.clone());
         let bridge = Bridge::new(Arc::clone(agent), ground.tunnel.clone(), Arc::clone(&errand));
         let options = Options { session_cost_usd: spent_before, ..options(shared, start) };
         let message = self.request.message(&self.caller.name, self.run);
@@ -306,13 +306,18 @@ impl Call {
             if let Some(posting) = &self.posting {
                 posting.started(process);
             }
-            shared.history.started(self.run, agent.name.as_str(), process.pid());
+            if let Some(recorder) = &self.recorder {
+                recorder.started(process.pid(), source_of(start));
+            }
         };
         let opened = Open::start(launch, files, options, bridge, &ground.leash, started).await;
         let run = match opened {
             Ok(open) => converse(open, message, &ground.leash, ground.wanted.objections()).await,
             Err(not_open) => not_open.into(),
         };
+        if let Some(recorder) = &self.recorder {
+            recorder.session_ended(run.ended.word(), run.progress.usage);
+        }
         self.facts.denials.extend(errand.seen().denials);
         *self.facts.cost_usd.get_or_insert(0.0) += run.progress.cost_usd;
         *self.facts.turns.get_or_insert(0) += run.progress.turns;
@@ -423,7 +428,20 @@ fn split_advice(text: &str) -> (String, String) {
 fn options(shared: &Orchestrator, start: &ConversationStart) -> Options {
     let most = shared.catalog.snapshot().orchestration().max_line_mb << 20;
     let max_line_bytes = usize::try_from(most).unwrap_or(usize::MAX);
-    Options { session_id: session_of(start), max_line_bytes, ..Options::default() }
+    Options {
+        session_id: session_of(start),
+        max_line_bytes,
+        hooks: HookEvent::ALL.to_vec(),
+        ..Options::default()
+    }
+}
+
+/// Claude Code's word for how a conversation begins.
+fn source_of(start: &ConversationStart) -> &'static str {
+    match start {
+        ConversationStart::Passing | ConversationStart::Create(_) => "startup",
+        ConversationStart::Resume(_) => "resume",
+    }
 }
 
 fn session_of(start: &ConversationStart) -> Option<String> {

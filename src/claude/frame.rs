@@ -139,6 +139,15 @@ pub struct Usage {
     pub cache_creation_input_tokens: u64,
 }
 
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, more: Self) {
+        self.input_tokens += more.input_tokens;
+        self.output_tokens += more.output_tokens;
+        self.cache_read_input_tokens += more.cache_read_input_tokens;
+        self.cache_creation_input_tokens += more.cache_creation_input_tokens;
+    }
+}
+
 /// A `user` frame: what the model was told.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct User {

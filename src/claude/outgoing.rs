@@ -7,13 +7,16 @@ use super::parent::{Approval, HookVerdict};
 
 /// A hook whose questions come over the pipe.
 ///
-/// `SessionEnd` is not among them: the stream is closed by then and the CLI prints a stack trace.
+/// `SessionEnd` is not among them: the stream is closed by then and the CLI prints a stack trace. Nor is `SessionStart`:
+/// neither version sends it to a callback. Both send all the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HookEvent {
     /// Before a tool is used; answered by `Parent::pre_tool_use`.
     PreToolUse,
     /// After a tool gave a result.
     PostToolUse,
+    /// After a tool failed.
+    PostToolUseFailure,
     /// When a prompt arrives.
     UserPromptSubmit,
     /// When the agent is about to stop.
@@ -29,9 +32,11 @@ pub enum HookEvent {
 }
 
 impl HookEvent {
-    const ALL: [Self; 8] = [
+    /// All of them.
+    pub const ALL: [Self; 9] = [
         Self::PreToolUse,
         Self::PostToolUse,
+        Self::PostToolUseFailure,
         Self::UserPromptSubmit,
         Self::Stop,
         Self::SubagentStart,
@@ -45,6 +50,7 @@ impl HookEvent {
         match self {
             Self::PreToolUse => "PreToolUse",
             Self::PostToolUse => "PostToolUse",
+            Self::PostToolUseFailure => "PostToolUseFailure",
             Self::UserPromptSubmit => "UserPromptSubmit",
             Self::Stop => "Stop",
             Self::SubagentStart => "SubagentStart",

@@ -71,7 +71,7 @@ impl Tracker {
         }
         self.last_message.clone_from(&message.message_id);
         self.progress.turns += 1;
-        add(&mut self.progress.usage, message.usage);
+        self.progress.usage += message.usage;
         true
     }
 
@@ -131,13 +131,6 @@ fn keep_end(text: &mut String, limit: usize) {
         let cut = text.ceil_char_boundary(text.len() - limit);
         text.drain(..cut);
     }
-}
-
-fn add(sum: &mut Usage, more: Usage) {
-    sum.input_tokens += more.input_tokens;
-    sum.output_tokens += more.output_tokens;
-    sum.cache_read_input_tokens += more.cache_read_input_tokens;
-    sum.cache_creation_input_tokens += more.cache_creation_input_tokens;
 }
 
 #[cfg(test)]

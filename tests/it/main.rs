@@ -19,6 +19,7 @@ mod conversation;
 mod delegation;
 mod demo;
 mod dependencies;
+mod events;
 mod gateway;
 mod gateway_real;
 mod init;

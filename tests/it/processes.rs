@@ -1,7 +1,7 @@
 //! Nothing that a run starts outlives it, whatever it does and however the run ends.
 
 mod crashes;
-mod family;
+pub mod family;
 mod load;
 mod real_shell;
 mod runs;

@@ -1,0 +1,209 @@
+//! What is recorded of runs with the real `claude`: the right agent on every event, and every start with its stop.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use test_case::test_case;
+
+use crate::processes::family::wait_until;
+use crate::support::stage::{NEW, OLD, Stage};
+
+const WORKER: &str = "---
+name: NAME
+description: Works
+permissions: { allow: [\"Bash(echo:*)\", \"Bash(false)\", \"Bash(sleep:*)\"] }
+---
+You work.
+";
+
+fn worker(stage: &Stage, name: &str) {
+    stage.context.agent(name, &WORKER.replace("NAME", name));
+}
+
+/// All events of the project, in order.
+fn events(stage: &Stage) -> Vec<Value> {
+    let file = stage.context.root().join("data/events.jsonl");
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect()
+}
+
+fn text<'a>(event: &'a Value, key: &str) -> &'a str {
+    event[key].as_str().unwrap_or_default()
+}
+
+fn names(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| text(event, "hook_event_name")).collect()
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn a_run_is_told_step_by_step(version: &str) {
+    let Some(stage) = Stage::new(version) else { return };
+    worker(&stage, "worker");
+    let prompt = "CALL Bash {\"command\":\"echo one\"}\nCALL Bash {\"command\":\"false\"}\n\
+                  CALL Bash {\"command\":\"touch nothing-allows-this\"}\nSAY done";
+    let report = stage.run("worker", prompt);
+    let events = events(&stage);
+    assert_eq!(
+        names(&events),
+        [
+            "RunQueued",
+            "RunStarted",
+            "SessionStart",
+            "UserPromptSubmit",
+            "PreToolUse",
+            "PostToolUse",
+            "PreToolUse",
+            "PostToolUseFailure",
+            "PreToolUse",
+            "PermissionRequest",
+            "PermissionDenied",
+            "Stop",
+            "SessionEnd",
+            "RunEnded",
+        ]
+    );
+    for event in &events {
+        assert_eq!(event["agent_id"], report["run_id"], "{event}");
+        assert_eq!(event["run_id"], report["run_id"], "{event}");
+        assert_eq!(event["agent_type"], "worker", "{event}");
+        assert!(event.get("agent_transcript_path").is_some(), "{event}");
+        assert_eq!(event["caller"]["name"], "main", "{event}");
+    }
+    let transcript = |event: &Value| !text(event, "agent_transcript_path").is_empty();
+    assert!(events[2..].iter().all(transcript), "known from the first word of the CLI on");
+    let ended = &events[13];
+    assert_eq!(ended["outcome"], "SUCCESS");
+    assert_eq!(ended["turns"], report["turns"]);
+    assert_eq!(ended["cost_usd"], report["cost_usd"]);
+    assert!(ended["tokens"]["input"].as_u64().is_some_and(|tokens| tokens > 0), "{ended}");
+    assert!([5, 7, 10, 12, 13].iter().all(|at| events[*at]["duration_ms"].is_u64()));
+    assert!(text(&events[10], "reason").contains("permissions.allow"));
+}
+
+/// Every start has its stop, in every run.
+fn assert_paired(events: &[Value]) {
+    let mut open: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for event in events {
+        let run = text(event, "run_id").to_owned();
+        let call = || format!("tool {}", text(event, "tool_use_id"));
+        let (key, change) = match text(event, "hook_event_name") {
+            "RunQueued" => ("run".to_owned(), true),
+            "RunEnded" => ("run".to_owned(), false),
+            "SessionStart" => ("session".to_owned(), true),
+            "SessionEnd" => ("session".to_owned(), false),
+            "PreToolUse" => (call(), true),
+            "PostToolUse" | "PostToolUseFailure" | "PermissionDenied" => (call(), false),
+            _ => continue,
+        };
+        let count = open.entry((run, key.clone())).or_default();
+        assert_eq!(*count, usize::from(!change), "{key}: {event}");
+        *count = usize::from(change);
+    }
+    let left: Vec<_> = open.iter().filter(|(_, count)| **count > 0).collect();
+    assert!(left.is_empty(), "begun and never ended: {left:?}");
+}
+
+#[test_case(NEW)]
+fn ten_at_once_are_told_apart_also_when_half_of_them_are_killed(version: &str) {
+    let Some(stage) = Stage::new(version) else { return };
+    stage.context.write("agents/defaults.yaml", "max_runs: 10\n");
+    (0..10).for_each(|number| worker(&stage, &format!("w{number}")));
+    let mut client = stage.serve();
+    let tasks: Vec<Value> = (0..10)
+        .map(|number| {
+            let rest = if number % 2 == 1 { "CALL Bash {\"command\":\"sleep 100\"}\n" } else { "" };
+            let prompt =
+                format!("CALL Bash {{\"command\":\"echo own-w{number}\"}}\n{rest}SAY done");
+            json!({ "agent_name": format!("w{number}"), "prompt": prompt })
+        })
+        .collect();
+    let call = client
+        .begin("tools/call", json!({ "name": "run_subagents", "arguments": { "tasks": tasks } }));
+    let doomed = wait_until("five that sleep", || {
+        let events = events(&stage);
+        let asleep: BTreeSet<String> = events
+            .iter()
+            .filter(|event| event["tool_input"]["command"] == "sleep 100")
+            .map(|event| text(event, "run_id").to_owned())
+            .collect();
+        (asleep.len() == 5).then_some(asleep)
+    });
+    for event in events(&stage) {
+        if event["hook_event_name"] == "RunStarted" && doomed.contains(text(&event, "run_id")) {
+            let pid = i32::try_from(event["pid"].as_u64().unwrap()).unwrap();
+            kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        }
+    }
+    let answer = client.answer(call);
+    assert_eq!(
+        answer["structuredContent"]["results"].as_array().map(Vec::len),
+        Some(10),
+        "{answer}"
+    );
+    drop(client);
+
+    let events = events(&stage);
+    let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>(), "none is lost");
+    assert_paired(&events);
+    let agents: BTreeMap<&str, &str> = events
+        .iter()
+        .filter(|event| event["hook_event_name"] == "RunQueued")
+        .map(|event| (text(event, "run_id"), text(event, "agent_type")))
+        .collect();
+    assert_eq!(agents.len(), 10);
+    for event in &events {
+        let agent = agents[text(event, "run_id")];
+        assert_eq!(
+            (text(event, "agent_type"), &event["agent_id"]),
+            (agent, &event["run_id"]),
+            "{event}"
+        );
+        let command = text(&event["tool_input"], "command");
+        assert!(!command.starts_with("echo") || command == format!("echo own-{agent}"), "{event}");
+    }
+    for (run, agent) in &agents {
+        let own: Vec<Value> =
+            events.iter().filter(|event| event["run_id"] == *run).cloned().collect();
+        let ended = own.last().unwrap();
+        let killed = doomed.contains(*run);
+        assert_eq!(
+            ended["outcome"],
+            if killed { "CLAUDE_FAILED" } else { "SUCCESS" },
+            "{agent}: {ended}"
+        );
+        let names = names(&own);
+        let count = |name: &str| names.iter().filter(|other| **other == name).count();
+        assert_eq!(count("PreToolUse"), 1 + usize::from(killed), "{agent}: {names:?}");
+        assert_eq!(count("PostToolUse"), 1, "{agent}: {names:?}");
+        assert_eq!(count("PostToolUseFailure"), usize::from(killed), "{agent}: {names:?}");
+    }
+}
+
+#[test]
+fn the_next_start_ends_in_the_record_what_a_killed_server_left_open() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    worker(&stage, "worker");
+    let mut client = stage.serve();
+    let prompt = "CALL Bash {\"command\":\"sleep 100\"}\nSAY done";
+    let arguments = json!({ "agent_name": "worker", "prompt": prompt });
+    client.begin("tools/call", json!({ "name": "run_subagent", "arguments": arguments }));
+    wait_until("the tool's start", || names(&events(&stage)).contains(&"PreToolUse").then_some(()));
+    client.child().kill().unwrap();
+    let first = text(&events(&stage)[0], "run_id").to_owned();
+    assert_eq!(stage.run("worker", "SAY next")["result"], "next");
+    let events = events(&stage);
+    assert_paired(&events);
+    let ended = events
+        .iter()
+        .find(|event| event["hook_event_name"] == "RunEnded" && event["run_id"] == *first);
+    let ended = ended.expect("the killed run is over in the record");
+    assert_eq!(
+        (&ended["outcome"], &ended["caller"]["name"]),
+        (&json!("INTERRUPTED"), &json!("main"))
+    );
+    assert!(!text(ended, "agent_transcript_path").is_empty(), "{ended}");
+}
