@@ -1,5 +1,6 @@
 //! The spine: the steps of a call in order, top to bottom, and nothing else.
 
+mod audit;
 mod bridge;
 mod budget;
 mod converse;

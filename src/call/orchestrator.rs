@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::audit;
 use super::budget::Purse;
 use super::find::callable;
 use super::history::History;
@@ -48,7 +49,7 @@ impl Orchestrator {
         let history = History::new(event_log(&settings, catalog.snapshot().orchestration()));
         let running = TaskTracker::new();
         clean(&settings, &history, &running);
-        follow_reloads(&catalog, &admission, &shutdown);
+        follow_reloads(&catalog, &admission, &gateway, &shutdown);
         let sessions = SessionStore::open(&settings.data_dir());
         retire_sessions(&sessions, catalog.snapshot().orchestration());
         Arc::new(Self {
@@ -86,6 +87,16 @@ impl Orchestrator {
         match run.await {
             Ok(report) => report,
             Err(_) => self.refused(&asked, broken()),
+        }
+    }
+
+    /// Refuses a call whose caller is not who it should be, and writes that down.
+    pub fn turn_away(&self, caller: &Caller, agent: &str, failure: Failure) -> Report {
+        let report = self.refused(agent, failure);
+        let refused = audit::refused(&self.gateway, caller, &report);
+        match refused {
+            Ok(()) => report,
+            Err(failure) => self.refused(agent, failure),
         }
     }
 

@@ -6,8 +6,9 @@ use tokio::task::spawn_blocking;
 use tokio_util::task::TaskTracker;
 
 use super::history::History;
-use crate::catalog::{Catalog, Orchestration};
+use crate::catalog::{Catalog, IdentityRule, Orchestration};
 use crate::config::Settings;
+use crate::gateway::Gateway;
 use crate::record::{EventLog, EventOptions};
 use crate::sessions::SessionStore;
 use crate::worker::{
@@ -70,7 +71,14 @@ pub(super) fn retire_sessions(sessions: &SessionStore, orchestration: &Orchestra
 }
 
 /// Keeps the limits as the files have them, and reads everything again at SIGHUP.
-pub(super) fn follow_reloads(catalog: &Arc<Catalog>, admission: &Admission, shutdown: &Shutdown) {
+pub(super) fn follow_reloads(
+    catalog: &Arc<Catalog>,
+    admission: &Admission,
+    gateway: &Arc<Gateway>,
+    shutdown: &Shutdown,
+) {
+    gateway.require_identity(requires_identity(catalog));
+    let gateway = Arc::downgrade(gateway);
     let (catalog, admission) = (Arc::downgrade(catalog), admission.clone());
     let (mut reloads, ending) = (shutdown.reloads(), shutdown.ending().clone());
     let Some(mut changes) = catalog.upgrade().map(|catalog| catalog.changed()) else { return };
@@ -86,6 +94,13 @@ pub(super) fn follow_reloads(catalog: &Arc<Catalog>, admission: &Admission, shut
             }
             let Some(catalog) = catalog.upgrade() else { return };
             admission.set_limits(admission_limits(catalog.snapshot().orchestration()));
+            if let Some(gateway) = gateway.upgrade() {
+                gateway.require_identity(requires_identity(&catalog));
+            }
         }
     });
+}
+
+fn requires_identity(catalog: &Catalog) -> bool {
+    catalog.snapshot().orchestration().identity == IdentityRule::Required
 }

@@ -18,7 +18,7 @@ use super::recorder::Recorder;
 use super::request::Request;
 use super::status::{Status, StatusBoard};
 use super::wanted::Wanted;
-use super::{budget, converse::Stop, cut, prepare, redact};
+use super::{audit, budget, converse::Stop, cut, prepare, redact};
 use crate::base::{RunId, create_private_dir, write_atomic};
 use crate::catalog::{Agent, IdentityRule};
 use crate::claude::{HookEvent, Options};
@@ -117,12 +117,14 @@ impl Call {
 
     async fn answer(&mut self, shared: &Orchestrator) -> Result<Answer, Failure> {
         self.request.check()?;
-        let agent = find(
+        let found = find(
             &shared.catalog.current(&self.request.agent_name),
             &self.request.agent_name,
             &self.caller,
-        )?;
-        self.may_it(shared, &agent)?;
+        );
+        let judged = found.and_then(|agent| self.may_it(shared, &agent).map(|()| agent));
+        audit::verdict(shared, self, judged.as_ref().err())?;
+        let agent = judged?;
         self.recorder = Some(Arc::new(shared.history.queued(self.run, &agent, &self.caller)));
         self.posting = self.post(shared, agent.name.as_str());
         let answer = self.answer_of(shared, Arc::clone(&agent)).await;
@@ -144,7 +146,7 @@ impl Call {
             return Err(Failure::new(
                 Code::CallerNotAllowed,
                 message,
-                "set `identity: optional`, or call from where it is attested",
+                "a person can run `adjutant init`, which installs the hooks that attest it",
             ));
         }
         if !limits.budgets.is_empty() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::identity::Doubt;
 use crate::policy::ChainError;
 
 /// Why a request to the gateway was refused or failed.
@@ -27,6 +28,14 @@ pub enum GatewayError {
         /// Who it says it is.
         claimed: String,
     },
+    /// What is attested about this call cannot be relied upon.
+    #[error(transparent)]
+    Doubtful(#[from] Doubt),
+    /// Nothing attests who calls, and the house wants that.
+    #[error(
+        "nothing attests who is calling, and `identity: required` in agents/defaults.yaml refuses that"
+    )]
+    NotAttested,
     /// The server cannot be reached now.
     #[error("server `{server}` is unavailable: {reason}")]
     ServerUnavailable {
@@ -118,7 +127,8 @@ impl GatewayError {
                 "DENIED_BY_POLICY"
             }
             Self::Agent(error) => error.code(),
-            Self::IdentityMismatch { .. } => "IDENTITY_MISMATCH",
+            Self::IdentityMismatch { .. } | Self::Doubtful(_) => "IDENTITY_MISMATCH",
+            Self::NotAttested => "CALLER_NOT_ALLOWED",
             Self::ServerUnavailable { .. } | Self::InvalidServers { .. } => "SERVER_UNAVAILABLE",
             Self::ToolNotFound { .. } => "TOOL_NOT_FOUND",
             Self::NotOffered { .. } => "NOT_FOUND",
@@ -146,6 +156,11 @@ impl GatewayError {
             // These sentences end with their own way out.
             Self::Agent(_) => String::new(),
             Self::IdentityMismatch { .. } => "Leave agent_id out.".to_owned(),
+            Self::Doubtful(_) => "Call it again.".to_owned(),
+            Self::NotAttested => {
+                "A person can run `adjutant init`, which installs the hooks that attest it."
+                    .to_owned()
+            }
             Self::ServerUnavailable { retry_in: Some(wait), .. } => {
                 format!("It is tried again in {} s.", wait.as_secs_f64().ceil().max(1.0))
             }

@@ -1,6 +1,7 @@
 //! The gateway itself: the files in force, the servers behind them, and who may reach what.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -17,7 +18,7 @@ use super::reload;
 use super::server_config::{ServerSpec, Start};
 use crate::base::nearest;
 use crate::config::{GatewayFiles, GatewayOptions, Settings};
-use crate::identity::Caller;
+use crate::identity::{Caller, Doubt};
 use crate::policy::{evaluate, resolve_agent};
 use crate::record::AuditOptions;
 
@@ -31,6 +32,7 @@ pub struct Gateway {
     pub(super) started: Instant,
     pool: Pool,
     visible: watch::Sender<u64>,
+    identity_required: AtomicBool,
     closing: CancellationToken,
 }
 
@@ -39,6 +41,8 @@ pub struct Gateway {
 pub struct Who {
     /// What is known for certain or attested about this very call, if anything is.
     pub caller: Option<Caller>,
+    /// Why that cannot be relied upon, if it cannot.
+    pub doubt: Option<Doubt>,
     /// What the call says itself.
     pub agent_id: Option<String>,
     /// The call's id, for the audit log.
@@ -72,6 +76,7 @@ impl Gateway {
             ledger: Ledger::new(&files.audit_log, audit),
             visible: watch::Sender::new(0),
             started: Instant::now(),
+            identity_required: AtomicBool::new(false),
             closing: CancellationToken::new(),
             files,
         });
@@ -131,8 +136,16 @@ impl Gateway {
         self.closing.clone()
     }
 
+    /// Whether callers of whom nothing is sure are refused from now on (`identity: required`).
+    pub fn require_identity(&self, required: bool) {
+        self.identity_required.store(required, Ordering::Relaxed);
+    }
+
     /// Who is calling: what is known for sure first, then what the call says, then the fallbacks.
     pub fn resolve(&self, in_force: &InForce, who: &Who) -> Result<Caller, GatewayError> {
+        if let Some(doubt) = who.doubt {
+            return Err(doubt.into());
+        }
         let claimed = who.agent_id.as_deref().filter(|id| !id.is_empty());
         match &who.caller {
             Some(caller) if caller.is_sure() => match claimed {
@@ -142,6 +155,7 @@ impl Gateway {
                 }),
                 _ => Ok(caller.clone()),
             },
+            _ if self.identity_required.load(Ordering::Relaxed) => Err(GatewayError::NotAttested),
             _ => {
                 Ok(resolve_agent(&in_force.rules, claimed, self.options.default_agent.as_deref())?)
             }

@@ -108,7 +108,7 @@ impl Ledger {
         self.log.problem()
     }
 
-    fn write(&self, line: &AuditLine) -> Result<(), GatewayError> {
+    pub(super) fn write(&self, line: &AuditLine) -> Result<(), GatewayError> {
         let written = self.log.record(line);
         self.sound.store(written.is_ok(), Ordering::Relaxed);
         written.map_err(|error| GatewayError::AuditUnavailable { reason: error.reason })
@@ -177,6 +177,8 @@ fn is_refusal(error: &GatewayError) -> bool {
         GatewayError::DeniedByPolicy { .. }
             | GatewayError::ToolWithheld { .. }
             | GatewayError::IdentityMismatch { .. }
+            | GatewayError::Doubtful(_)
+            | GatewayError::NotAttested
             | GatewayError::Agent(_)
     )
 }

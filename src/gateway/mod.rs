@@ -6,6 +6,7 @@
 mod backoff;
 mod client_side;
 mod connection;
+mod delegations;
 mod downstream;
 mod error;
 mod execute;
@@ -30,6 +31,7 @@ mod tool_list;
 mod tunnel;
 mod views;
 
+pub use delegations::Delegation;
 pub use downstream::{Downstream, Key, Scope, ServerState, ToolCall};
 pub use error::GatewayError;
 pub use execute::Execute;

@@ -1,5 +1,12 @@
 //! Who is calling, and how that is known.
+//!
+//! Claude Code does not tell an MCP server which of its agents calls. Its hooks know: `attestation` is
+//! what they say about one call, and `book` keeps that until the call comes.
 
+mod attestation;
+mod book;
 mod caller;
 
+pub use attestation::Attestation;
+pub use book::{Attestations, Doubt, Way};
 pub use caller::{Caller, KnownBy};

@@ -13,6 +13,8 @@ pub enum Code {
     AgentInvalid,
     /// It does not take calls from this caller.
     CallerNotAllowed,
+    /// The caller says that it is another one, or nobody can say who it is.
+    IdentityMismatch,
     /// The call itself is wrong.
     InvalidArgument,
     /// The deadline passed.
@@ -39,10 +41,11 @@ pub enum Code {
 
 impl Code {
     /// All of them, for documentation and tests.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::AgentNotFound,
         Self::AgentInvalid,
         Self::CallerNotAllowed,
+        Self::IdentityMismatch,
         Self::InvalidArgument,
         Self::Timeout,
         Self::Cancelled,
@@ -62,6 +65,7 @@ impl Code {
             Self::AgentNotFound => "AGENT_NOT_FOUND",
             Self::AgentInvalid => "AGENT_INVALID",
             Self::CallerNotAllowed => "CALLER_NOT_ALLOWED",
+            Self::IdentityMismatch => "IDENTITY_MISMATCH",
             Self::InvalidArgument => "INVALID_ARGUMENT",
             Self::Timeout => "TIMEOUT",
             Self::Cancelled => "CANCELLED",
@@ -81,7 +85,10 @@ impl Code {
         match self {
             Self::ClaudeFailed => 1,
             Self::InvalidArgument => 2,
-            Self::AgentNotFound | Self::AgentInvalid | Self::CallerNotAllowed => 3,
+            Self::AgentNotFound
+            | Self::AgentInvalid
+            | Self::CallerNotAllowed
+            | Self::IdentityMismatch => 3,
             Self::SpawnFailed | Self::ServerUnavailable => 4,
             Self::BudgetExceeded | Self::MaxTurns => 5,
             Self::OutputInvalid => 6,

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::raw_results::RawResults;
 use super::{gateway_offers, gateway_tools};
 use crate::gateway::Gateway;
+use crate::identity::Caller;
 
 const INSTRUCTIONS: &str =
     "Find a server with list_servers, its tools with get_server_tools, call one with execute_tool.";
@@ -73,6 +74,7 @@ impl ServerHandler for GatewayServer {
             return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, message, None));
         }
         let arguments = request.arguments.unwrap_or_default();
-        gateway_tools::call(&self.gateway, None, &request.name, arguments, &context).await
+        gateway_tools::call(&self.gateway, Ok(Caller::main()), &request.name, arguments, &context)
+            .await
     }
 }

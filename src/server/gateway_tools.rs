@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::raw_results::RawSlot;
+use super::who::tool_use_id;
 use crate::gateway::{Execute, Gateway, GatewayError, ToolsWanted, Who};
-use crate::identity::Caller;
+use crate::identity::{Caller, Doubt};
 
 const LIST_SERVERS: &str = "list_servers";
 const GET_SERVER_TOOLS: &str = "get_server_tools";
@@ -82,12 +83,11 @@ pub fn is_gateway_tool(name: &str, debug: bool) -> bool {
     matches!(name, LIST_SERVERS | GET_SERVER_TOOLS | EXECUTE_TOOL) || (debug && name == STATUS)
 }
 
-/// Calls one of the gateway's tools. `caller` is what is known for sure about this call, if
-/// anything is. A refusal or failure is a result with `isError`; a protocol error of a downstream
+/// Calls one of the gateway's tools. `caller` is who makes this call, as far as that is known. A refusal or failure is a result with `isError`; a protocol error of a downstream
 /// server stays one.
 pub async fn call(
     gateway: &Gateway,
-    caller: Option<Caller>,
+    caller: Result<Caller, Doubt>,
     name: &str,
     arguments: JsonObject,
     context: &RequestContext<RoleServer>,
@@ -96,7 +96,12 @@ pub async fn call(
     let result = match arguments.agent_id() {
         Err(error) => Err(error),
         Ok(agent_id) => {
-            let who = Who { caller, agent_id, call_id: Some(context.id.to_string()) };
+            let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
+            let (caller, doubt) = match caller {
+                Ok(caller) => (Some(caller).filter(Caller::is_sure), None),
+                Err(doubt) => (None, Some(doubt)),
+            };
+            let who = Who { caller, doubt, agent_id, call_id: Some(call_id) };
             dispatch(gateway, &who, name, arguments, context).await
         }
     };

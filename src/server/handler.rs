@@ -16,10 +16,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{answer, gateway_offers, gateway_tools, progress, tools, who};
+use super::who::{ATTEST, Callers};
+use super::{answer, gateway_offers, gateway_tools, progress, tools};
+use crate::base::{one_line, shorten};
 use crate::call::{Orchestrator, Request, StatusBoard};
 use crate::gateway::Gateway;
-use crate::identity::Caller;
+use crate::identity::{Attestations, Caller, Doubt};
 use crate::outcome::{Code, Failure, Report};
 
 /// How long an answer waits for the last progress before it.
@@ -30,7 +32,7 @@ const LAST_NEWS: Duration = Duration::from_millis(500);
 pub(super) struct Handler {
     orchestrator: Arc<Orchestrator>,
     gateway: Arc<Gateway>,
-    caller: Caller,
+    callers: Callers,
 }
 
 impl Handler {
@@ -39,11 +41,17 @@ impl Handler {
         gateway: Arc<Gateway>,
         caller: Caller,
     ) -> Self {
-        Self { orchestrator, gateway, caller }
+        Self { orchestrator, gateway, callers: Callers { usual: caller, attested: None } }
+    }
+
+    /// The same, with callers that hooks of Claude Code tell apart.
+    pub(super) fn attested_by(mut self, attested: Arc<Attestations>) -> Self {
+        self.callers.attested = Some(attested);
+        self
     }
 
     fn tools(&self) -> Vec<Tool> {
-        let agents = self.orchestrator.callable_by(&self.caller);
+        let agents = self.orchestrator.callable_by(&self.callers.usual);
         let mut tools = tools::definitions(agents.iter().map(AsRef::as_ref));
         if self.gateway.has_servers() {
             tools.extend(gateway_tools::definitions(self.gateway.debug()));
@@ -54,10 +62,11 @@ impl Handler {
     async fn run_one(
         &self,
         arguments: JsonObject,
+        caller: Caller,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResult {
         let report = match parse::<Task>(arguments) {
-            Ok(task) => self.run(task.into(), context).await,
+            Ok(task) => self.run(task, caller, context).await,
             Err(failure) => self.orchestrator.refused("", failure),
         };
         answer::one(&report)
@@ -66,6 +75,7 @@ impl Handler {
     async fn run_many(
         &self,
         arguments: JsonObject,
+        caller: &Caller,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResult {
         let tasks = match parse::<Tasks>(arguments) {
@@ -73,7 +83,7 @@ impl Handler {
             Ok(_) => return answer::one(&self.orchestrator.refused("", no_tasks())),
             Err(failure) => return answer::one(&self.orchestrator.refused("", failure)),
         };
-        let runs = tasks.into_iter().map(|task| self.run(task.into(), context));
+        let runs = tasks.into_iter().map(|task| self.run(task, caller.clone(), context));
         answer::many(&futures_util::future::join_all(runs).await)
     }
 
@@ -81,21 +91,23 @@ impl Handler {
         self.gateway.has_servers() && gateway_tools::is_gateway_tool(name, self.gateway.debug())
     }
 
-    /// Who makes this very call.
-    fn caller_of(&self, context: &RequestContext<RoleServer>) -> Caller {
-        Caller { tool_use_id: who::tool_use_id(context), ..self.caller.clone() }
-    }
-
     /// One run, with progress where the caller asked for it.
-    async fn run(&self, request: Request, context: &RequestContext<RoleServer>) -> Report {
+    async fn run(
+        &self,
+        task: Task,
+        caller: Caller,
+        context: &RequestContext<RoleServer>,
+    ) -> Report {
+        let (request, claimed) = task.split();
+        if let Some(claimed) = claimed.filter(|claimed| *claimed != caller.name) {
+            let failure = mismatch(&caller, &claimed);
+            return self.orchestrator.turn_away(&caller, &request.agent_name, failure);
+        }
         let (board, status) = StatusBoard::new();
         let token = context.meta.get_progress_token();
         let telling =
             token.map(|token| tokio::spawn(progress::report(context.peer.clone(), token, status)));
-        let report = self
-            .orchestrator
-            .run(request, self.caller_of(context), board, context.ct.clone())
-            .await;
+        let report = self.orchestrator.run(request, caller, board, context.ct.clone()).await;
         if let Some(telling) = telling {
             // Progress after the answer would be about a call that is over.
             let _ = timeout(LAST_NEWS, telling).await;
@@ -157,16 +169,26 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        match request.name.as_ref() {
-            tools::RUN_SUBAGENT => Ok(self.run_one(arguments, &context).await.into()),
-            tools::RUN_SUBAGENTS => Ok(self.run_many(arguments, &context).await.into()),
-            name if self.is_gateway_tool(name) => {
-                gateway_tools::call(&self.gateway, None, name, arguments, &context).await
+        let caller = self.callers.of(&request.name, &context);
+        match (request.name.as_ref(), caller) {
+            (ATTEST, _) => match self.callers.hear(arguments, &context) {
+                Some(heard) => Ok(heard.into()),
+                None => Err(no_tool(ATTEST)),
+            },
+            (tools::RUN_SUBAGENT, Ok(caller)) => {
+                Ok(self.run_one(arguments, caller, &context).await.into())
             }
-            unknown => {
-                let message = format!("there is no tool `{unknown}`");
-                Err(ErrorData::new(ErrorCode::INVALID_PARAMS, message, None))
+            (tools::RUN_SUBAGENTS, Ok(caller)) => {
+                Ok(self.run_many(arguments, &caller, &context).await.into())
             }
+            (tools::RUN_SUBAGENT | tools::RUN_SUBAGENTS, Err(doubt)) => {
+                let (caller, failure) = (&self.callers.usual, doubtful(doubt));
+                Ok(answer::one(&self.orchestrator.turn_away(caller, "", failure)).into())
+            }
+            (name, caller) if self.is_gateway_tool(name) => {
+                gateway_tools::call(&self.gateway, caller, name, arguments, &context).await
+            }
+            (unknown, _) => Err(no_tool(unknown)),
         }
     }
 
@@ -211,6 +233,8 @@ struct Task {
     session_key: Option<String>,
     #[serde(default)]
     fresh: bool,
+    /// Only ever compared with who it is; nobody becomes somebody by saying so.
+    agent_id: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -219,15 +243,17 @@ struct Tasks {
     tasks: Vec<Task>,
 }
 
-impl From<Task> for Request {
-    fn from(task: Task) -> Self {
-        Self {
-            agent_name: task.agent_name,
-            prompt: task.prompt,
-            context: task.context,
-            session_key: task.session_key,
-            fresh: task.fresh,
-        }
+impl Task {
+    /// What is asked for, and who the caller says it is.
+    fn split(self) -> (Request, Option<String>) {
+        let request = Request {
+            agent_name: self.agent_name,
+            prompt: self.prompt,
+            context: self.context,
+            session_key: self.session_key,
+            fresh: self.fresh,
+        };
+        (request, self.agent_id.filter(|claimed| !claimed.is_empty()))
     }
 }
 
@@ -236,6 +262,20 @@ fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
         let help = "call it with the arguments that its schema lists";
         Failure::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"), help)
     })
+}
+
+fn no_tool(name: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::INVALID_PARAMS, format!("there is no tool `{name}`"), None)
+}
+
+fn mismatch(caller: &Caller, claimed: &str) -> Failure {
+    let claimed = shorten(&one_line(claimed), 80);
+    let message = format!("this call comes from `{}`, not from `{claimed}`", caller.name);
+    Failure::new(Code::IdentityMismatch, message, "leave agent_id out")
+}
+
+fn doubtful(doubt: Doubt) -> Failure {
+    Failure::new(Code::IdentityMismatch, doubt.to_string(), "call it again")
 }
 
 fn no_tasks() -> Failure {

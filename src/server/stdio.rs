@@ -9,7 +9,7 @@ use super::handler::Handler;
 use super::raw_results::RawResults;
 use crate::call::Orchestrator;
 use crate::gateway::Gateway;
-use crate::identity::Caller;
+use crate::identity::{Attestations, Caller};
 
 /// Serves one caller until it goes away; then ends what it had started.
 pub async fn serve_stdio(
@@ -17,7 +17,8 @@ pub async fn serve_stdio(
     gateway: Arc<Gateway>,
     caller: Caller,
 ) -> Result<(), ServeError> {
-    let handler = Handler::new(Arc::clone(&orchestrator), gateway, caller);
+    let attested = Arc::new(Attestations::default());
+    let handler = Handler::new(Arc::clone(&orchestrator), gateway, caller).attested_by(attested);
     let stopping = orchestrator.shutdown().stopping().clone();
     let service = tokio::select! {
         service = RawResults(handler).serve(stdio_pipes()) => service.map_err(|error| ServeError::Handshake(Box::new(error)))?,

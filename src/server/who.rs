@@ -1,13 +1,71 @@
-//! What a request says about the call it belongs to: read here, judged elsewhere.
+//! What a request says about the call it belongs to, matched with what Claude Code attests about it.
+
+use std::sync::Arc;
 
 use rmcp::RoleServer;
+use rmcp::model::{CallToolResult, JsonObject};
 use rmcp::service::RequestContext;
 use serde_json::Value;
+
+use crate::identity::{Attestation, Attestations, Caller, Doubt, Way};
+
+/// A tool that no list shows: a hook of Claude Code calls it over this very connection, just before the call that it
+/// is about. A model cannot: it calls only what is listed, and its calls carry an id.
+pub(super) const ATTEST: &str = "attest_call";
 
 /// Where Claude Code puts the id that its hooks and transcripts know the call by.
 const TOOL_USE_ID: &str = "claudecode/toolUseId";
 /// Real ones have about thirty characters.
 const MAX_ID: usize = 256;
+
+/// Who a connection's calls come from, where each is told apart.
+#[derive(Clone)]
+pub(super) struct Callers {
+    /// Who it is where nothing attests anything.
+    pub(super) usual: Caller,
+    /// What is attested; `None` where nothing ever is, because the connection itself says who calls.
+    pub(super) attested: Option<Arc<Attestations>>,
+}
+
+impl Callers {
+    /// Who makes this call. What was attested about it is used up.
+    pub(super) fn of(
+        &self,
+        tool: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Caller, Doubt> {
+        let tool_use_id = tool_use_id(context);
+        let said = match (&self.attested, &tool_use_id) {
+            (Some(attested), Some(id)) => attested.take(id, tool)?,
+            _ => None,
+        };
+        let unattested = || Caller { tool_use_id, ..self.usual.clone() };
+        Ok(said.map_or_else(unattested, |said| said.caller()))
+    }
+
+    /// Takes the word of a hook that came over this connection. The answer says nothing: Claude Code would read it
+    /// as the hook's decision.
+    pub(super) fn hear(
+        &self,
+        arguments: JsonObject,
+        context: &RequestContext<RoleServer>,
+    ) -> Option<CallToolResult> {
+        let attested = self.attested.as_ref()?;
+        // A hook's call is no tool use.
+        if context.meta.get(TOOL_USE_ID).is_some() {
+            return None;
+        }
+        match Attestation::of_payload(&Value::Object(arguments)) {
+            Some(said) => {
+                attested.add(said, Way::Connection);
+            }
+            None => {
+                tracing::warn!("a hook's attestation could not be read; its call is unattested");
+            }
+        }
+        Some(CallToolResult::success(Vec::new()))
+    }
+}
 
 /// The call's id in Claude Code, where it is one.
 pub(super) fn tool_use_id(context: &RequestContext<RoleServer>) -> Option<String> {

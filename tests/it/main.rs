@@ -22,6 +22,7 @@ mod dependencies;
 mod events;
 mod gateway;
 mod gateway_real;
+mod identity;
 mod init;
 mod outcomes;
 mod policy;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
 use super::json_text::JsonRefused;
-use super::merge::{self, HOOKS, Hook, Merged};
+use super::merge::{self, Act, HOOKS, Hook, Merged};
 use super::section::{self, MarksRefused};
 use crate::base::{self, ReadRefused};
 use crate::catalog::{Snapshot, subagents_section};
@@ -113,7 +113,10 @@ pub(super) fn section_only(settings: &Settings) -> Result<Vec<Change>, InitError
 
 /// The hooks whose commands this program has.
 pub(super) fn known_hooks(commands: &[String]) -> Vec<Hook> {
-    let known = |hook: &&Hook| commands.iter().any(|command| command == hook.command);
+    let known = |hook: &&Hook| match hook.act {
+        Act::Command(ours) => commands.iter().any(|command| command == ours),
+        Act::Tool(..) => true,
+    };
     HOOKS.iter().filter(known).copied().collect()
 }
 

@@ -1,6 +1,6 @@
 //! What Claude Code must be told about us, put into the JSON files where it looks for it.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::json_text::{JsonRefused, JsonText};
 
@@ -12,15 +12,40 @@ pub(super) const SERVER_NAME: &str = "adjutant";
 pub(super) struct Hook {
     /// When it runs.
     pub(super) event: &'static str,
-    /// For which tools.
-    pub(super) matcher: &'static str,
-    /// The command of ours that it runs.
-    pub(super) command: &'static str,
+    /// For which tools; events without tools have none.
+    pub(super) matcher: Option<&'static str>,
+    /// What it does.
+    pub(super) act: Act,
+}
+
+/// What a hook does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// Runs a command of ours.
+    Command(&'static str),
+    /// Calls a tool of our server with these fields of its payload. Claude Code does that over the connection that it
+    /// already has, so no process of anybody's can take part in it.
+    Tool(&'static str, &'static [&'static str]),
+}
+
+impl Hook {
+    const fn command(event: &'static str, matcher: Option<&'static str>) -> Self {
+        Self { event, matcher, act: Act::Command("hook") }
+    }
 }
 
 /// All hooks that `init` registers, as far as the program has their commands.
-pub(super) const HOOKS: &[Hook] =
-    &[Hook { event: "PreToolUse", matcher: "mcp__adjutant__.*", command: "hook" }];
+pub(super) const HOOKS: &[Hook] = &[
+    Hook {
+        event: "PreToolUse",
+        matcher: Some("mcp__adjutant__.*"),
+        act: Act::Tool(
+            "attest_call",
+            &["tool_use_id", "tool_name", "session_id", "agent_id", "agent_type"],
+        ),
+    },
+    Hook::command("PreToolUse", Some("*")),
+];
 
 /// What became of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,28 +81,47 @@ pub(super) fn add_hooks(
         if has_hook(&json.value(), hook) {
             continue;
         }
-        let command = format!("{} {}", shell_word(program), hook.command);
-        let entry = json!({
-            "matcher": hook.matcher,
-            "hooks": [{ "type": "command", "command": command }],
-        });
-        json.add_element(&["hooks", hook.event], &entry)?;
+        json.add_element(&["hooks", hook.event], &entry(program, hook))?;
     }
     Ok(Merged { text: json.text().to_owned(), note: None })
 }
 
 const EMPTY: &str = "{}\n";
 
+fn entry(program: &str, hook: &Hook) -> Value {
+    let act = match hook.act {
+        Act::Command(command) => {
+            json!({ "type": "command", "command": format!("{} {command}", shell_word(program)) })
+        }
+        Act::Tool(tool, fields) => {
+            let placed = |field: &&str| ((*field).to_owned(), Value::from(format!("${{{field}}}")));
+            let input: Map<String, Value> = fields.iter().map(placed).collect();
+            json!({ "type": "mcp_tool", "server": SERVER_NAME, "tool": tool, "input": input })
+        }
+    };
+    match hook.matcher {
+        Some(matcher) => json!({ "matcher": matcher, "hooks": [act] }),
+        None => json!({ "hooks": [act] }),
+    }
+}
+
 /// Whether some entry for the event already runs our command, from wherever the program was then.
 fn has_hook(settings: &Value, hook: &Hook) -> bool {
     let entries = settings.pointer(&format!("/hooks/{}", hook.event)).and_then(Value::as_array);
-    let commands = entries
+    let mut acts = entries
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.get("hooks").and_then(Value::as_array))
-        .flatten()
-        .filter_map(|hook| hook.get("command").and_then(Value::as_str));
-    commands.into_iter().any(|command| runs_ours(command, hook.command))
+        .flatten();
+    let says =
+        |act: &Value, key: &str, text: &str| act.get(key).and_then(Value::as_str) == Some(text);
+    acts.any(|act| match hook.act {
+        Act::Command(ours) => act
+            .get("command")
+            .and_then(Value::as_str)
+            .is_some_and(|command| runs_ours(command, ours)),
+        Act::Tool(tool, _) => says(act, "server", SERVER_NAME) && says(act, "tool", tool),
+    })
 }
 
 fn runs_ours(command: &str, ours: &str) -> bool {
@@ -128,7 +172,7 @@ mod tests {
     #[test]
     fn hooks_go_beside_those_of_others_and_only_once() {
         let text = "{\n  \"hooks\": {\n    \"PreToolUse\": [\n      {\"matcher\": \"Bash\", \"hooks\": [{\"type\": \"command\", \"command\": \"mine\"}]}\n    ]\n  }\n}\n";
-        let merged = add_hooks(Some(text), "/opt/my tools/adjutant", HOOKS).unwrap();
+        let merged = add_hooks(Some(text), "/opt/my tools/adjutant", &HOOKS[..2]).unwrap();
         insta::assert_snapshot!(merged.text, @r#"
         {
           "hooks": {
@@ -136,6 +180,23 @@ mod tests {
               {"matcher": "Bash", "hooks": [{"type": "command", "command": "mine"}]},
               {
                 "matcher": "mcp__adjutant__.*",
+                "hooks": [
+                  {
+                    "type": "mcp_tool",
+                    "server": "adjutant",
+                    "tool": "attest_call",
+                    "input": {
+                      "tool_use_id": "${tool_use_id}",
+                      "tool_name": "${tool_name}",
+                      "session_id": "${session_id}",
+                      "agent_id": "${agent_id}",
+                      "agent_type": "${agent_type}"
+                    }
+                  }
+                ]
+              },
+              {
+                "matcher": "*",
                 "hooks": [
                   {
                     "type": "command",
@@ -148,7 +209,7 @@ mod tests {
         }
         "#);
         // The program may have moved since: one hook is enough.
-        assert_eq!(add_hooks(Some(&merged.text), "adjutant", HOOKS).unwrap(), merged);
+        assert_eq!(add_hooks(Some(&merged.text), "adjutant", &HOOKS[..2]).unwrap(), merged);
     }
 
     #[test_case("adjutant hook", true)]
