@@ -22,7 +22,7 @@ use super::{audit, budget, converse::Stop, cut, prepare, redact};
 use crate::base::{RunId, create_private_dir, write_atomic};
 use crate::catalog::{Agent, IdentityRule};
 use crate::claude::{HookEvent, Options};
-use crate::gateway::Tunnel;
+use crate::gateway::{GatewayError, Tunnel};
 use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
 use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
@@ -256,7 +256,12 @@ impl Call {
             }
             Ok(Err(error)) => {
                 let message = format!("`{}` cannot start: {error}", agent.name);
-                let help = format!("look at `mcp_servers` and `tools` in {}", agent.file.display());
+                let help = match &error {
+                    GatewayError::SignInNeeded { command, .. } => {
+                        format!("a person must run `{command}`")
+                    }
+                    _ => format!("look at `mcp_servers` and `tools` in {}", agent.file.display()),
+                };
                 Err(Failure::new(Code::ServerUnavailable, message, help))
             }
             Err(_) => Err(stopped(agent, &Stop::Deadline)),

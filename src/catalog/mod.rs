@@ -27,6 +27,7 @@ mod read_policy;
 mod read_servers;
 mod read_tools;
 mod schema;
+mod sign_in;
 mod snapshot;
 mod stamp;
 pub mod subagents_section;
@@ -50,6 +51,7 @@ pub use model::{
 pub use output_schema::compile_schema;
 pub use project_files::{ProjectCheck, check_project};
 pub use schema::{agent_schema, defaults_schema};
+pub use sign_in::SignIn;
 pub use snapshot::{Entry, Snapshot, State};
 pub use template::UnsetVariable;
 pub use watch::Watching;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::sign_in::SignIn;
 use crate::base::AgentName;
 
 /// One subagent: the contract its author wrote, with every default filled in.
@@ -183,6 +184,9 @@ pub struct ServerEntry {
     pub eager: bool,
     /// How long one of its calls may take; `None` is the gateway's own limit.
     pub timeout: Option<Duration>,
+    /// How Adjutant signs in to it.
+    #[serde(skip_serializing_if = "SignIn::is_default")]
+    pub sign_in: SignIn,
 }
 
 impl ServerEntry {
@@ -195,6 +199,7 @@ impl ServerEntry {
             per_run: false,
             eager: false,
             timeout: None,
+            sign_in: SignIn::default(),
         }
     }
 }

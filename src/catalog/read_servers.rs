@@ -8,6 +8,7 @@ use super::model::{ServerEntry, ServerLaunch, Template};
 use super::node::{Fields, Node, suggestion};
 use super::positions::join_key;
 use super::problem::{At, Problems};
+use super::sign_in;
 
 const KEYS: &[&str] = &[
     "name",
@@ -18,13 +19,14 @@ const KEYS: &[&str] = &[
     "cwd",
     "url",
     "headers",
+    "auth",
     "optional",
     "isolation",
     "eager",
     "timeout_ms",
 ];
 const STDIO_KEYS: [&str; 4] = ["command", "args", "env", "cwd"];
-const HTTP_KEYS: [&str; 2] = ["url", "headers"];
+const HTTP_KEYS: [&str; 3] = ["url", "headers", "auth"];
 
 /// Reads `mcp_servers`.
 pub(super) fn read(node: &Node<'_>, problems: &mut Problems) -> Vec<ServerEntry> {
@@ -121,6 +123,7 @@ fn read_server(name: String, node: &Node<'_>, problems: &mut Problems) -> Option
         timeout: fields
             .get("timeout_ms")
             .and_then(|node| node.milliseconds(1..=86_400_000, problems)),
+        sign_in: sign_in::read(&fields, problems),
     })
 }
 

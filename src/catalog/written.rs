@@ -187,6 +187,8 @@ struct ServerPart {
     url: Option<String>,
     /// Sent with every request to it.
     headers: Option<BTreeMap<String, String>>,
+    /// How Adjutant signs in to it, where the server does not tell everything itself.
+    auth: Option<SignInPart>,
     /// Whether a run may go on without it. Default: false.
     optional: Option<bool>,
     /// One process per agent (default) or per run.
@@ -196,6 +198,22 @@ struct ServerPart {
     /// How long one of its calls may take, in milliseconds.
     #[schemars(range(min = 1, max = 86_400_000))]
     timeout_ms: Option<u64>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct SignInPart {
+    /// The client that was registered by hand; without one, Adjutant registers itself.
+    client_id: Option<String>,
+    /// Its secret, as `${VARIABLE}`.
+    client_secret: Option<String>,
+    /// What is asked for, beside what the server asks for itself.
+    scopes: Option<OneOrMany>,
+    /// The port of the address that the browser comes back to. Default: any free one.
+    #[schemars(range(min = 1, max = 65_535))]
+    redirect_port: Option<u16>,
+    /// Whether what the server names may lie in a private network. Default: false.
+    private_addresses: Option<bool>,
 }
 
 #[derive(JsonSchema)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use super::audit::AuditArguments;
+use super::auth::AuthCommand;
 use super::check::CheckArguments;
 use super::explain::ExplainArguments;
 use super::list::ListArguments;
@@ -124,6 +125,8 @@ pub(super) enum Command {
     Demo(demo::DemoArguments),
     Gateway(gateway::GatewayArguments),
     Trust(trust::TrustArguments),
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Print a completion script for a shell
     ///
     /// Exit code 0.

@@ -8,7 +8,7 @@ use clap::Parser;
 use super::args::{Arguments, Command};
 use super::exit::Exit;
 use super::{
-    audit, check, completions, demo, doctor, explain, gateway, init, list, matrix, new, plan,
+    audit, auth, check, completions, demo, doctor, explain, gateway, init, list, matrix, new, plan,
     render, run as run_command, runs, schema, serve, sessions, show, trust,
 };
 use crate::config::Settings;
@@ -47,6 +47,7 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Doctor(arguments) => doctor::run(arguments, settings),
         Command::Demo(arguments) => demo::run(arguments, settings),
         Command::Gateway(arguments) => gateway::run(arguments, &settings),
+        Command::Auth(command) => auth::run(&settings, command),
         Command::Trust(arguments) => trust::run(arguments, &settings),
         Command::Completions { shell } => completions::run(*shell),
         Command::Init(wishes) => init::run(&settings, *wishes),

@@ -23,10 +23,19 @@ enum LogFormat {
 pub(super) fn start(arguments: &LogArguments, level: &str) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(format!("warn,adjutant={level}")));
+    let filter = secrets_kept_out(filter);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start in one process keeps the first log.
     let _ = match arguments.log_format {
         LogFormat::Text => builder.with_ansi(super::terminal::colours()).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
+}
+
+/// Below `warn`, the sign-in of the protocol's library writes codes that are as good as a password.
+fn secrets_kept_out(filter: EnvFilter) -> EnvFilter {
+    match "rmcp::transport::auth=warn".parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter,
+    }
 }

@@ -4,6 +4,7 @@
 
 mod args;
 mod audit;
+mod auth;
 mod check;
 mod completions;
 mod demo;
@@ -29,6 +30,8 @@ mod schema;
 mod serve;
 mod sessions;
 mod show;
+mod sign_in_desk;
+mod sign_in_servers;
 mod terminal;
 mod trust;
 

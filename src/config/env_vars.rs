@@ -4,6 +4,8 @@
 pub const ADJUTANT_ROOT: &str = "ADJUTANT_ROOT";
 /// The `claude` to start instead of the one on the `PATH`.
 pub const ADJUTANT_CLAUDE: &str = "ADJUTANT_CLAUDE";
+/// Whether tokens may go into the desktop's keyring: `off` keeps them in private files.
+pub const ADJUTANT_KEYRING: &str = "ADJUTANT_KEYRING";
 /// The project's root as Claude Code tells its MCP servers and hooks.
 pub const CLAUDE_PROJECT_DIR: &str = "CLAUDE_PROJECT_DIR";
 /// The session of Claude Code that this process was started for, as it tells its MCP servers.

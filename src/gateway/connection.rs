@@ -25,6 +25,7 @@ use super::network;
 use super::resolved::{Network, Resolved};
 use super::secrets::Secrets;
 use super::server_config::Wire;
+use super::sign_in::{Keeper, SignInNeeded};
 use super::tapped::{ProgressBook, ProgressSink, Tapped};
 use super::tool_list::ToolList;
 use crate::base::{one_line, shorten};
@@ -43,6 +44,7 @@ pub(super) struct Connection {
     /// Whether any request was ever answered: a server that dies before is broken, not unlucky.
     worked: AtomicBool,
     secrets: Secrets,
+    keeper: Option<Arc<Keeper>>,
     /// What the server said it has.
     tools: Mutex<Option<(u64, Arc<ToolList>)>>,
 }
@@ -81,16 +83,26 @@ pub(super) struct Opening {
     pub(super) resolved: Resolved,
     pub(super) secrets: Secrets,
     pub(super) changes: Arc<Changes>,
+    /// The sign-in, for a server on the network that has no `Authorization` of its own.
+    pub(super) keeper: Option<Arc<Keeper>>,
     /// From the start of the server to its answer to `initialize`.
     pub(super) patience: Duration,
 }
 
+/// Why there is no connection.
+pub(super) enum Unopened {
+    /// For this reason, one line.
+    Failed(String),
+    /// A person has to sign in.
+    SignIn(SignInNeeded),
+}
+
 impl Connection {
-    /// Starts or reaches the server and shakes hands once. The error is the reason, one line.
+    /// Starts or reaches the server and shakes hands once.
     pub(super) async fn open(
         opening: Opening,
         leave: CancellationToken,
-    ) -> Result<Arc<Self>, String> {
+    ) -> Result<Arc<Self>, Unopened> {
         let (reason_sender, reason) = watch::channel(None);
         let life = Life { ended: CancellationToken::new(), leave, reason };
         let secrets = opening.secrets.clone();
@@ -101,12 +113,12 @@ impl Connection {
             Resolved::Network(place) if place.wire == Wire::Sse => {
                 open_events(&opening, place, life.clone(), reason_sender).await
             }
-            Resolved::Network(place) => {
-                let transport = network::connect(place)?;
-                shake_hands(&opening, transport, life).await
-            }
+            Resolved::Network(place) => open_http(&opening, place, life).await,
         };
-        opened.map(Arc::new).map_err(|reason| secrets.hide(&reason))
+        opened.map(Arc::new).map_err(|reason| {
+            let needed = opening.keeper.as_ref().and_then(|keeper| keeper.needed());
+            needed.map_or_else(|| Unopened::Failed(secrets.hide(&reason)), Unopened::SignIn)
+        })
     }
 
     /// Sends one request and waits for its answer, unchanged.
@@ -175,6 +187,10 @@ impl Connection {
             }
             ServiceError::Cancelled { .. } => GatewayError::Cancelled,
             ServiceError::TransportSend(error) => {
+                if let Some(needed) = self.keeper.as_ref().and_then(|keeper| keeper.needed()) {
+                    self.stale.store(true, Ordering::Relaxed);
+                    return GatewayError::sign_in(&self.server, needed);
+                }
                 // A pipe breaks a moment before the process is known to have ended, which says more.
                 if timeout(FAREWELL, self.ended()).await.is_ok() {
                     return self.gone().await;
@@ -258,6 +274,11 @@ async fn open_process(
     shake_hands_or_explain(opening, lines, life).await
 }
 
+async fn open_http(opening: &Opening, place: &Network, life: Life) -> Result<Connection, String> {
+    let transport = network::connect(place, opening.keeper.clone())?;
+    shake_hands(opening, transport, life).await
+}
+
 async fn open_events(
     opening: &Opening,
     place: &Network,
@@ -265,7 +286,7 @@ async fn open_events(
     reason_sender: watch::Sender<Option<String>>,
 ) -> Result<Connection, String> {
     let server = Arc::clone(&opening.server);
-    let connecting = network::connect_events(server, place, reason_sender);
+    let connecting = network::connect_events(server, place, opening.keeper.clone(), reason_sender);
     let transport = timeout(opening.patience, connecting).await.map_err(|_| {
         let waited = opening.patience.as_millis();
         format!("it did not open its event stream within {waited} ms")
@@ -322,6 +343,7 @@ async fn shake_hands<T: Transport<RoleClient> + 'static>(
         stale: AtomicBool::new(false),
         worked: AtomicBool::new(false),
         secrets: opening.secrets.clone(),
+        keeper: opening.keeper.clone(),
         tools: Mutex::new(None),
     })
 }

@@ -19,10 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::client_side::Changes;
-use super::connection::{Connection, Opening, RequestOptions};
+use super::connection::{Connection, Opening, RequestOptions, Unopened};
 use super::error::GatewayError;
-use super::resolved;
+use super::resolved::{self, Resolved};
 use super::server_config::ServerSpec;
+use super::sign_in::{Keeper, SignInNeeded, SignInTarget, Stamp};
 use super::tool_list::{self, ToolList};
 use crate::base::{Timestamp, now};
 
@@ -98,7 +99,51 @@ enum Phase {
         reason: String,
         backoff: Backoff,
         at: Timestamp,
+        sign_in: Option<Waiting>,
     },
+}
+
+/// A server that waits for a person; tried again as soon as one has signed in.
+#[derive(Clone)]
+struct Waiting {
+    needed: SignInNeeded,
+    keeper: Arc<Keeper>,
+    seen: Option<Stamp>,
+}
+
+impl Waiting {
+    fn is_over(&self) -> bool {
+        self.keeper.stamp() != self.seen
+    }
+}
+
+impl Phase {
+    /// How long a failed server is left alone; `None` where it is to be tried.
+    fn pause(&self) -> Option<Duration> {
+        match self {
+            Self::Failed { backoff, sign_in, .. }
+                if !sign_in.as_ref().is_some_and(Waiting::is_over) =>
+            {
+                backoff.remaining(Instant::now())
+            }
+            _ => None,
+        }
+    }
+
+    fn failure(&self, server: &str) -> Option<GatewayError> {
+        let retry_in = self.pause()?;
+        match self {
+            Self::Failed { sign_in: Some(waiting), .. } => {
+                Some(GatewayError::sign_in(server, waiting.needed.clone()))
+            }
+            Self::Failed { reason, .. } => Some(GatewayError::ServerUnavailable {
+                server: server.to_owned(),
+                reason: reason.clone(),
+                retry_in: Some(retry_in),
+            }),
+            Self::Idle { .. } | Self::Connecting | Self::Ready { .. } => None,
+        }
+    }
 }
 
 /// A server's state, for people.
@@ -233,15 +278,12 @@ impl Downstream {
             let phase = phases.borrow_and_update().clone();
             match phase {
                 Phase::Ready { connection, .. } if connection.is_alive() => return Ok(connection),
-                Phase::Failed { reason, backoff, .. }
-                    if backoff.remaining(Instant::now()).is_some() =>
-                {
-                    let retry_in = backoff.remaining(Instant::now());
-                    let server = self.key.server.clone();
-                    return Err(GatewayError::ServerUnavailable { server, reason, retry_in });
-                }
                 Phase::Connecting => {}
-                Phase::Idle { .. } | Phase::Ready { .. } | Phase::Failed { .. } => self.begin(),
+                Phase::Idle { .. } | Phase::Ready { .. } => self.begin(),
+                failed @ Phase::Failed { .. } => match failed.failure(&self.key.server) {
+                    Some(error) => return Err(error),
+                    None => self.begin(),
+                },
             }
             if self.closing.is_cancelled() {
                 return Err(GatewayError::unavailable(
@@ -265,13 +307,13 @@ impl Downstream {
     fn begin(self: &Arc<Self>) {
         let mut failures = Backoff::default();
         let ours = self.phase.send_if_modified(|phase| {
+            if let Phase::Failed { backoff, .. } = phase {
+                failures = backoff.clone();
+            }
             let begins = match phase {
                 Phase::Connecting => false,
                 Phase::Ready { connection, .. } => !connection.is_alive(),
-                Phase::Failed { backoff, .. } => {
-                    failures = backoff.clone();
-                    backoff.remaining(Instant::now()).is_none()
-                }
+                Phase::Failed { .. } => phase.pause().is_none(),
                 Phase::Idle { .. } => true,
             };
             if begins {
@@ -288,20 +330,35 @@ impl Downstream {
     async fn connect(self: Arc<Self>, mut failures: Backoff) {
         self.starts.fetch_add(1, Ordering::Relaxed);
         let leave = self.closing.child_token();
-        let opened = match self.opening() {
-            Ok(opening) => Connection::open(opening, leave).await,
-            Err(reason) => Err(reason),
+        let opening = match self.opening() {
+            Ok(opening) => opening,
+            Err(reason) => {
+                failures.failed(Instant::now());
+                return self.fail(reason, failures, None);
+            }
         };
-        match opened {
+        let keeper = opening.keeper.clone();
+        // Taken before: a sign-in while we try is seen.
+        let seen = keeper.as_ref().and_then(|keeper| keeper.stamp());
+        match Connection::open(opening, leave).await {
             Ok(connection) => {
                 tracing::info!(server = %self.key.server, "connected");
                 let ready = Arc::clone(&connection);
                 self.phase.send_replace(Phase::Ready { connection: ready, since: now(), failures });
                 self.watch(&connection).await;
             }
-            Err(reason) => {
+            Err(unopened) => {
                 failures.failed(Instant::now());
-                self.fail(reason, failures);
+                let (reason, needed) = match unopened {
+                    Unopened::Failed(reason) => (reason, None),
+                    Unopened::SignIn(needed) => (needed.reason.clone(), Some(needed)),
+                };
+                let waiting = needed.zip(keeper).map(|(needed, keeper)| {
+                    // A renewal that was refused while we tried is what the person is told, not news.
+                    let seen = keeper.stamp().filter(|_| seen.is_some()).or(seen);
+                    Waiting { needed, keeper, seen }
+                });
+                self.fail(reason, failures, waiting);
             }
         }
     }
@@ -309,7 +366,9 @@ impl Downstream {
     fn opening(&self) -> Result<Opening, String> {
         let lookup = |name: &str| std::env::var(name).ok();
         let (resolved, secrets) = resolved::resolve(&self.spec, &self.root, &lookup)?;
+        let keeper = self.keeper(&resolved)?;
         Ok(Opening {
+            keeper,
             server: self.key.server.as_str().into(),
             resolved,
             secrets,
@@ -318,9 +377,25 @@ impl Downstream {
         })
     }
 
-    fn fail(&self, reason: String, backoff: Backoff) {
+    /// The sign-in of a server on the network; none where its entry says itself who we are.
+    fn keeper(&self, resolved: &Resolved) -> Result<Option<Arc<Keeper>>, String> {
+        let Resolved::Network(network) = resolved else { return Ok(None) };
+        if network.has_own_authorization() {
+            return Ok(None);
+        }
+        let agent = match &self.key.scope {
+            Scope::Shared => None,
+            Scope::Agent(agent) => Some(agent).filter(|_| self.spec.sign_in.per_agent),
+            Scope::Private(agent) | Scope::Run { agent, .. } => Some(agent),
+        };
+        let target = SignInTarget::new(&self.root, &self.spec, agent.map(String::as_str));
+        let target = target.map_err(|error| error.to_string())?;
+        Ok(Some(Arc::new(target.into_keeper())))
+    }
+
+    fn fail(&self, reason: String, backoff: Backoff, sign_in: Option<Waiting>) {
         tracing::warn!(server = %self.key.server, failures = backoff.failures(), "unavailable: {reason}");
-        self.phase.send_replace(Phase::Failed { reason, backoff, at: now() });
+        self.phase.send_replace(Phase::Failed { reason, backoff, at: now(), sign_in });
     }
 
     /// Waits for the end of a connection and decides how soon the next one may come.
@@ -343,8 +418,8 @@ impl Downstream {
             } else {
                 backoff = failures.clone();
                 backoff.failed(Instant::now());
-                *phase =
-                    Phase::Failed { reason: reason.clone(), backoff: backoff.clone(), at: now() };
+                let (reason, backoff) = (reason.clone(), backoff.clone());
+                *phase = Phase::Failed { reason, backoff, at: now(), sign_in: None };
             }
             true
         });
@@ -359,9 +434,12 @@ impl Downstream {
             Phase::Idle { ended } => ServerState { reason: ended.clone(), ..plain("idle") },
             Phase::Connecting => plain("connecting"),
             Phase::Ready { since, .. } => ServerState { since: Some(*since), ..plain("connected") },
-            Phase::Failed { reason, backoff, at } => ServerState {
+            Phase::Failed { reason, backoff, at, sign_in } => ServerState {
                 since: Some(*at),
-                reason: Some(reason.clone()),
+                reason: Some(match sign_in {
+                    Some(waiting) => format!("{reason}; run `{}`", waiting.needed.command),
+                    None => reason.clone(),
+                }),
                 retry_in_ms: backoff
                     .remaining(Instant::now())
                     .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),

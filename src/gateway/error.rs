@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::sign_in::SignInNeeded;
 use crate::identity::Doubt;
 use crate::policy::ChainError;
 
@@ -45,6 +46,16 @@ pub enum GatewayError {
         reason: String,
         /// How long until it is tried again.
         retry_in: Option<Duration>,
+    },
+    /// A person has to sign in to the server.
+    #[error("server `{server}` is unavailable: {reason}")]
+    SignInNeeded {
+        /// Its name.
+        server: String,
+        /// Why.
+        reason: String,
+        /// What the person types.
+        command: String,
     },
     /// The server has no such tool, or none that this agent may see.
     #[error("server `{server}` has no tool `{tool}`{}", near_text(near))]
@@ -129,7 +140,9 @@ impl GatewayError {
             Self::Agent(error) => error.code(),
             Self::IdentityMismatch { .. } | Self::Doubtful(_) => "IDENTITY_MISMATCH",
             Self::NotAttested => "CALLER_NOT_ALLOWED",
-            Self::ServerUnavailable { .. } | Self::InvalidServers { .. } => "SERVER_UNAVAILABLE",
+            Self::ServerUnavailable { .. }
+            | Self::SignInNeeded { .. }
+            | Self::InvalidServers { .. } => "SERVER_UNAVAILABLE",
             Self::ToolNotFound { .. } => "TOOL_NOT_FOUND",
             Self::NotOffered { .. } => "NOT_FOUND",
             Self::Timeout { .. } => "TIMEOUT",
@@ -148,7 +161,8 @@ impl GatewayError {
         text.trim_end().to_owned()
     }
 
-    fn way_out(&self) -> String {
+    /// What to do.
+    pub fn way_out(&self) -> String {
         match self {
             Self::DeniedByPolicy { .. } => {
                 "Call list_servers and get_server_tools to see what is allowed.".to_owned()
@@ -167,6 +181,7 @@ impl GatewayError {
             Self::ServerUnavailable { .. } | Self::InvalidServers { .. } => {
                 "Call again later; `adjutant doctor` says more.".to_owned()
             }
+            Self::SignInNeeded { command, .. } => format!("A person must run `{command}`."),
             Self::ToolNotFound { .. } => "Call get_server_tools to see its tools.".to_owned(),
             Self::NotOffered { .. } => "List them to see what there is.".to_owned(),
             Self::ToolWithheld { server, .. } => {
@@ -180,6 +195,11 @@ impl GatewayError {
             }
             Self::Downstream { .. } => "The server said so itself.".to_owned(),
         }
+    }
+
+    pub(super) fn sign_in(server: &str, needed: SignInNeeded) -> Self {
+        let SignInNeeded { reason, command } = needed;
+        Self::SignInNeeded { server: server.to_owned(), reason, command }
     }
 
     pub(super) fn unavailable(server: &str, reason: impl Into<String>) -> Self {

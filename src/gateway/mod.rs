@@ -24,6 +24,7 @@ mod reload;
 mod resolved;
 mod secrets;
 mod server_config;
+mod sign_in;
 mod sse;
 mod status;
 mod tapped;
@@ -42,6 +43,9 @@ pub use pins::{Findings, Pins};
 pub use pool::Pool;
 pub use server_config::{
     DEFAULT_TIMEOUT, Entry, Isolation, Pinning, ServerSet, ServerSpec, Start, Wire,
+};
+pub use sign_in::{
+    Answer, Attempt, Drawers, Record, SignInFailed, SignInTarget, Standing, open_browser,
 };
 pub use tool_list::{Tool, ToolList};
 pub use tunnel::Tunnel;

@@ -25,6 +25,16 @@ pub(super) struct Network {
     pub(super) url: String,
     pub(super) headers: BTreeMap<String, String>,
     pub(super) wire: Wire,
+    /// The client that was registered by hand, if one was.
+    pub(super) client_id: Option<String>,
+    pub(super) client_secret: Option<String>,
+}
+
+impl Network {
+    /// Whether its entry says itself who we are.
+    pub(super) fn has_own_authorization(&self) -> bool {
+        self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
+    }
 }
 
 impl fmt::Debug for Network {
@@ -75,6 +85,8 @@ fn resolve_launch(
             url: text(url)?,
             headers: map(headers)?,
             wire: spec.wire,
+            client_id: spec.sign_in.client_id.as_ref().map(text).transpose()?,
+            client_secret: spec.sign_in.client_secret.as_ref().map(text).transpose()?,
         })),
         ServerLaunch::Shared => Err("its entry says nothing about how to reach it".to_owned()),
     }

@@ -11,8 +11,9 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::error::GatewayError;
+use super::sign_in::read_sign_in;
 use crate::base::shorten;
-use crate::catalog::{ServerEntry, ServerLaunch, Template};
+use crate::catalog::{ServerEntry, ServerLaunch, SignIn, Template};
 
 /// How long a call may take where nothing else is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
@@ -23,13 +24,15 @@ pub(super) const DEFAULT_STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The name our own entry has in `.mcp.json`: it must not be started by itself.
 const OWN_NAME: &str = "adjutant";
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 22] = [
     "command",
     "args",
     "env",
     "cwd",
     "url",
     "headers",
+    "auth",
+    "oauth",
     "type",
     "transport",
     "description",
@@ -65,6 +68,8 @@ pub struct ServerSpec {
     pub timeout: Duration,
     /// From its start to its answer to `initialize`.
     pub startup_timeout: Duration,
+    /// How Adjutant signs in to it.
+    pub sign_in: SignIn,
     /// When it is started; `None` leaves that to `GATEWAY_INIT_STRATEGY`.
     pub start: Option<Start>,
 }
@@ -121,7 +126,8 @@ impl ServerSpec {
     /// A digest of everything that decides how the server is started, as written.
     pub fn digest(&self) -> String {
         let mut hasher = Sha256::new();
-        hasher.update(format!("{:?} {:?} {:?}", self.launch, self.wire, self.isolation));
+        let Self { launch, wire, isolation, sign_in, .. } = self;
+        hasher.update(format!("{launch:?} {wire:?} {isolation:?} {sign_in:?}"));
         format!("{:x}", hasher.finalize())
     }
 
@@ -141,6 +147,7 @@ impl ServerSpec {
             pinning: Pinning::Report,
             timeout: DEFAULT_TIMEOUT,
             startup_timeout: DEFAULT_STARTUP_TIMEOUT,
+            sign_in: entry.sign_in.clone(),
             start: Some(if entry.eager { Start::Eager } else { Start::Lazy }),
         })
     }
@@ -241,17 +248,20 @@ fn read_spec(name: &str, entry: &Value, warnings: &mut Vec<String>) -> Result<Se
     };
     warn_about_keys(name, entry, warnings);
     let (launch, wire) = read_launch(entry)?;
+    let sign_in = read_sign_in(entry)?;
+    let words = [("shared", Isolation::Shared), ("agent", Isolation::Agent)];
+    let isolation = match sign_in.per_agent {
+        // Who signs in alone is served alone: a session belongs to whoever opened it.
+        true => Some(Isolation::Agent),
+        false => choice(entry, "isolation", &words)?,
+    };
     Ok(ServerSpec {
         name: name.to_owned(),
         launch,
         wire,
         description: text(entry, "description")?.map(str::to_owned),
-        isolation: choice(
-            entry,
-            "isolation",
-            &[("shared", Isolation::Shared), ("agent", Isolation::Agent)],
-        )?
-        .unwrap_or(Isolation::Shared),
+        isolation: isolation.unwrap_or(Isolation::Shared),
+        sign_in,
         pinning: choice(entry, "pin", &[("report", Pinning::Report), ("strict", Pinning::Strict)])?
             .unwrap_or(Pinning::Report),
         timeout: milliseconds(entry, &["timeout_ms", "timeout"])?.unwrap_or(DEFAULT_TIMEOUT),

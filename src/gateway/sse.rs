@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
-use reqwest::{Client, Response, Url};
+use reqwest::{Client, Response, StatusCode, Url};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -24,6 +24,19 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// a call only when it is done.
 const ORDER_PATIENCE: Duration = Duration::from_millis(500);
 
+/// Why a stream could not be opened.
+pub(super) struct Refused {
+    pub(super) reason: String,
+    /// Whether the server wants to know who we are.
+    pub(super) unauthorized: bool,
+}
+
+impl From<String> for Refused {
+    fn from(reason: String) -> Self {
+        Self { reason, unauthorized: false }
+    }
+}
+
 type Pipes = Lines<DuplexStream, DuplexStream>;
 
 /// Opens the stream and waits for the address to post to. `ended` hears why it ended.
@@ -32,7 +45,7 @@ pub(super) async fn connect(
     url: &str,
     headers: HeaderMap,
     ended: watch::Sender<Option<String>>,
-) -> Result<Pipes, String> {
+) -> Result<Pipes, Refused> {
     let client = Client::builder()
         // No header may reach another host, and no such server needs a redirect.
         .redirect(reqwest::redirect::Policy::none())
@@ -43,7 +56,8 @@ pub(super) async fn connect(
     let url = Url::parse(url).map_err(|_| "its address is malformed".to_owned())?;
     let request = client.get(url.clone()).header(ACCEPT, "text/event-stream");
     let response = request.send().await.map_err(|error| problem(&error))?;
-    accepted(&response)?;
+    let unauthorized = response.status() == StatusCode::UNAUTHORIZED;
+    accepted(&response).map_err(|reason| Refused { reason, unauthorized })?;
     let mut events = Events { response, waiting: Vec::new() };
     let endpoint = events.endpoint(&url).await?;
     let (incoming, to_us) = duplex(PIPE);

@@ -1,6 +1,6 @@
 //! Processes: started by one function, held by a keeper, and never left behind.
 //!
-//! `start` is the only function in the crate that starts a program. Between this process and the program
+//! `start` is the only function in the crate that starts a program, save for the person's own browser (`open_address`). Between this process and the program
 //! stands a keeper (`adjutant __keep`, the same binary), which ends the program and everything it started
 //! when it is asked to, and when this process is gone. `docs/processes.md` tells the whole story.
 
@@ -12,6 +12,7 @@ mod leftovers;
 mod machine;
 mod memory;
 mod nesting;
+mod open_address;
 mod orphans;
 mod process;
 mod program;
@@ -33,6 +34,7 @@ pub use launch::{Launch, StartFailed};
 pub use leftovers::{Cleaned, clean_leftovers, end_leftovers_of};
 pub use machine::MachineCap;
 pub use nesting::agent_above;
+pub use open_address::open_address;
 pub use orphans::adopt_orphans;
 pub use process::{DRAIN, Process, ProcessEnd, Urgency};
 pub use program::{hidden_command, use_keeper_program};

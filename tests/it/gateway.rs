@@ -9,6 +9,7 @@ mod records;
 mod reload;
 mod rights;
 mod servers;
+mod sign_in;
 
 use std::path::PathBuf;
 use std::process::Command;

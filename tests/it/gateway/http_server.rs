@@ -16,6 +16,8 @@ pub(super) struct Request {
     pub(super) path: String,
     pub(super) headers: BTreeMap<String, String>,
     pub(super) body: Value,
+    /// The body as it came, for what is no JSON.
+    pub(super) text: String,
 }
 
 /// Answers one request on its connection, which is closed afterwards.
@@ -109,8 +111,9 @@ fn read(stream: &TcpStream) -> Option<Request> {
     let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
+    let text = String::from_utf8_lossy(&body).into_owned();
     let body = serde_json::from_slice(&body).unwrap_or_default();
-    Some(Request { method, path, headers, body })
+    Some(Request { method, path, headers, body, text })
 }
 
 /// Writes a whole response; `headers` are lines.
