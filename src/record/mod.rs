@@ -1,9 +1,12 @@
-//! What happened, kept: events, the audit log with its chain of hashes, and counts and latencies.
+//! What happened, kept: events, the audit log with its chain of hashes, and counts and latencies; and the
+//! ledger of what it cost.
 //!
 //! Nothing here decides; it writes down what was decided, before the answer goes out.
 
 mod audit;
 mod chain;
+mod cost_book;
+mod cost_ledger;
 mod event;
 mod event_file;
 mod event_reader;
@@ -17,6 +20,8 @@ mod unclosed;
 mod verify;
 
 pub use audit::{AuditLog, AuditOptions, AuditUnavailable};
+pub use cost_book::{Account, Payment, day_of, session_of_process};
+pub use cost_ledger::CostLedger;
 pub use event::{EVENT_FORMAT, Event, RunSubject, Weight};
 pub use event_reader::{RecordedEvent, read_events};
 pub use events::{EventLog, EventOptions, event_path};
