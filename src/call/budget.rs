@@ -1,59 +1,123 @@
-//! Money that is spent is spent: what an agent may cost in a day, and what everything one caller starts may cost.
+//! Money that is spent is spent: what an agent may cost in a day, and what everything one session starts may cost.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
-
-use crate::base::{Timestamp, now};
+use crate::base::{RunId, Timestamp, now};
 use crate::catalog::{Agent, Orchestration};
 use crate::outcome::{Code, Failure};
+use crate::record::{CostLedger, Payment, day_of, session_of_process};
 
-/// What the runs of this process have cost so far.
-#[derive(Debug, Default)]
-pub(super) struct Purse(Mutex<f64>);
+/// The money of all calls: the project's ledger, and whose calls they are where nobody says.
+pub(super) struct Purse {
+    ledger: Arc<CostLedger>,
+    own_session: String,
+}
 
 impl Purse {
-    pub(super) fn pay(&self, cost_usd: f64) {
-        if let Ok(mut spent) = self.0.lock() {
-            *spent += cost_usd.max(0.0);
-        }
+    pub(super) fn new(ledger: CostLedger) -> Self {
+        Self { ledger: Arc::new(ledger), own_session: session_of_process() }
     }
 
-    fn spent(&self) -> f64 {
-        self.0.lock().map_or(f64::INFINITY, |spent| *spent)
+    /// The tab of one run. `session` is the main agent's, where it is known.
+    pub(super) fn open_tab(
+        &self,
+        run: RunId,
+        agent: &str,
+        session: Option<&str>,
+        limits: &Orchestration,
+    ) -> Arc<Tab> {
+        Arc::new(Tab {
+            ledger: Arc::clone(&self.ledger),
+            run,
+            agent: agent.to_owned(),
+            session: session.unwrap_or(&self.own_session).to_owned(),
+            per_day: limits.budgets.get(agent).map(|budget| budget.per_day_usd),
+            per_session: limits.session_budget_usd,
+            paid: Mutex::new(0.0),
+        })
     }
 }
 
-/// Refuses a call whose money is spent. `events` is the record of all runs of the project.
-pub(super) fn check(
-    agent: &Agent,
-    limits: &Orchestration,
-    purse: &Purse,
-    events: &Path,
-) -> Result<(), Failure> {
-    if let Some(most) = limits.session_budget_usd.filter(|most| purse.spent() >= *most) {
+/// What one run owes, and the budgets that it shares with others. Everything here waits for the disk.
+pub(super) struct Tab {
+    ledger: Arc<CostLedger>,
+    run: RunId,
+    agent: String,
+    session: String,
+    per_day: Option<f64>,
+    per_session: Option<f64>,
+    paid: Mutex<f64>,
+}
+
+impl Tab {
+    /// Why there is no money left, if there is none: for this agent today, or for this session.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        self.check_session()?;
+        self.check_day(now())
+    }
+
+    /// Writes down what the run has cost in the end.
+    pub(super) fn close(&self, cost_usd: f64) {
+        self.pay(cost_usd, 1);
+    }
+
+    fn pay(&self, cost_usd: f64, ended: u64) {
+        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = cost_usd.max(0.0) - *paid;
+        if ended == 0 && more.abs() < f64::EPSILON {
+            return;
+        }
+        *paid += more;
+        self.ledger.pay(Payment {
+            time: now(),
+            run: self.run,
+            agent: self.agent.clone(),
+            session: self.session.clone(),
+            cost_usd: more,
+            ended,
+        });
+    }
+
+    fn check_session(&self) -> Result<(), Failure> {
+        let Some(most) = self.per_session else { return Ok(()) };
+        let spent = self.ledger.spent_by_session(&self.session);
+        if spent < most {
+            return Ok(());
+        }
         let message = format!(
-            "everything this session has started has cost ${:.2} of ${most} (`session_budget_usd`)",
-            purse.spent()
+            "everything that this session has started has cost {} of ${most} (`session_budget_usd`)",
+            dollars(spent)
         );
-        return Err(exceeded(&message, "it resets with a new session of the main agent"));
+        Err(exceeded(&message, "it resets with a new session of the main agent"))
     }
-    let Some(most) = limits.budgets.get(agent.name.as_str()).map(|budget| budget.per_day_usd)
-    else {
-        return Ok(());
-    };
-    let spent = spent_on(events, agent.name.as_str(), &today(now()));
-    if spent < most {
-        return Ok(());
+
+    fn check_day(&self, now: Timestamp) -> Result<(), Failure> {
+        let Some(most) = self.per_day else { return Ok(()) };
+        let spent = self.ledger.spent_on_day(&day_of(now), &self.agent);
+        if spent < most {
+            return Ok(());
+        }
+        let agent = &self.agent;
+        let message = format!(
+            "`{agent}` has cost {} of ${most} today (`budgets.{agent}.per_day_usd`)",
+            dollars(spent)
+        );
+        Err(exceeded(&message, &format!("it resets at 00:00 UTC, in {}", until_midnight(now))))
     }
+}
+
+/// Why a run that has spent what one call may cost goes on no longer.
+pub(super) fn call_exceeded(agent: &Agent, most: f64, spent: f64) -> Failure {
     let message = format!(
-        "`{}` has cost ${spent:.2} of ${most} today (`budgets.{}.per_day_usd`)",
-        agent.name, agent.name
+        "`{}` has cost {} of ${most} in this call (`max_budget_usd`)",
+        agent.name,
+        dollars(spent)
     );
-    Err(exceeded(&message, "it resets at 00:00 UTC"))
+    let help = format!(
+        "it begins anew with the next call: ask for less, or raise it in {}",
+        agent.file.display()
+    );
+    Failure::new(Code::BudgetExceeded, message, help)
 }
 
 fn exceeded(message: &str, resets: &str) -> Failure {
@@ -64,47 +128,47 @@ fn exceeded(message: &str, resets: &str) -> Failure {
     )
 }
 
-/// `2026-11-16`, in UTC.
-fn today(now: Timestamp) -> String {
-    now.to_string().chars().take(10).collect()
+/// Cents where they say it, more digits where they do not.
+fn dollars(amount: f64) -> String {
+    if amount >= 0.1 { format!("${amount:.2}") } else { format!("${amount:.4}") }
 }
 
-/// The costs of an agent's runs that ended on that day.
-fn spent_on(events: &Path, agent: &str, day: &str) -> f64 {
-    let Ok(file) = File::open(events) else { return 0.0 };
-    let lines = BufReader::new(file).lines().map_while(Result::ok);
-    lines
-        .filter(|line| line.contains("\"RunEnded\""))
-        .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
-        .filter(|event| {
-            event.get("time").and_then(Value::as_str).is_some_and(|time| time.starts_with(day))
-        })
-        .filter(|event| event.get("agent_type").and_then(Value::as_str) == Some(agent))
-        .filter_map(|event| event.get("cost_usd").and_then(Value::as_f64))
-        .sum()
+fn until_midnight(now: Timestamp) -> String {
+    let minutes = (86_400 - now.as_second().rem_euclid(86_400) + 59) / 60;
+    match minutes / 60 {
+        0 => format!("{minutes} min"),
+        hours => format!("{hours} h {} min", minutes % 60),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use test_case::test_case;
+
+    #[test_case("2026-11-16T21:44:01Z" => "2 h 16 min")]
+    #[test_case("2026-11-16T23:59:59Z" => "1 min")]
+    #[test_case("2026-11-16T00:00:00Z" => "24 h 0 min")]
+    fn a_day_ends_in(now: &str) -> String {
+        until_midnight(now.parse().unwrap())
+    }
 
     #[test]
-    fn only_what_this_agent_spent_on_that_day_counts() {
+    fn what_is_told_twice_is_paid_once_and_corrected_at_the_end() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("events.jsonl");
-        let line = |day: &str, name: &str, agent: &str, cost: f64| {
-            format!(
-                "{{\"time\":\"{day}T10:00:00Z\",\"hook_event_name\":\"{name}\",\"agent_type\":\"{agent}\",\"cost_usd\":{cost}}}\n"
-            )
-        };
-        let text = line("2026-11-16", "RunEnded", "a", 0.5)
-            + &line("2026-11-16", "RunEnded", "a", 0.25)
-            + &line("2026-11-15", "RunEnded", "a", 8.0)
-            + &line("2026-11-16", "RunStarted", "a", 8.0)
-            + &line("2026-11-16", "RunEnded", "b", 8.0)
-            + "torn";
-        std::fs::write(&file, text).unwrap();
-        assert!((spent_on(&file, "a", "2026-11-16") - 0.75).abs() < 1e-9);
-        assert!(spent_on(&folder.path().join("missing"), "a", "2026-11-16").abs() < 1e-9);
+        let purse = Purse::new(CostLedger::at(folder.path()));
+        let limits = Orchestration { session_budget_usd: Some(0.3), ..Orchestration::default() };
+        let tab = purse.open_tab(RunId::new(), "helper", Some("s"), &limits);
+        tab.pay(0.1, 0);
+        tab.pay(0.1, 0);
+        assert_eq!(tab.check(), Ok(()));
+        tab.pay(0.4, 0);
+        let told = tab.check().unwrap_err().sentence();
+        assert!(told.contains("has cost $0.40 of $0.3 (`session_budget_usd`)"), "{told}");
+        tab.close(0.25);
+        assert_eq!(tab.check(), Ok(()));
+        let other = purse.open_tab(RunId::new(), "helper", Some("s"), &limits);
+        other.close(0.05);
+        assert!(tab.check().is_err() && purse.ledger.spent_by_session("s") > 0.29);
     }
 }

@@ -1,5 +1,6 @@
 //! What a run's end means for its caller.
 
+use super::budget::call_exceeded;
 use super::converse::{Ended, Run, Stop};
 use super::wanted::Wanted;
 use crate::base::{one_line, shorten};
@@ -14,7 +15,7 @@ pub(super) fn judge(agent: &Agent, run: &Run, wanted: &Wanted) -> Result<Answer,
         Ended::NotStarted(error) => not_started(error),
         Ended::NotOpened(error, end) => not_opened(error, *end, &run.stderr),
         Ended::Result(result) if result.is_success() => return wanted.answer(agent, result),
-        Ended::Result(result) => bad_result(agent, result),
+        Ended::Result(result) => bad_result(agent, result, run.progress.cost_usd),
         Ended::NoResult(ending, end) => no_result(agent, ending, *end, &run.stderr),
         Ended::Interrupted(stop) | Ended::Stopped(stop) => stopped(agent, stop),
     };
@@ -101,7 +102,7 @@ fn no_result(agent: &Agent, ending: &Ending, end: ProcessEnd, stderr: &str) -> F
     )
 }
 
-fn bad_result(agent: &Agent, result: &ResultFrame) -> Failure {
+fn bad_result(agent: &Agent, result: &ResultFrame, spent: f64) -> Failure {
     let name = &agent.name;
     let file = agent.file.display();
     match &result.subtype {
@@ -115,14 +116,7 @@ fn bad_result(agent: &Agent, result: &ResultFrame) -> Failure {
             )
         }
         ResultSubtype::MaxBudget => {
-            let most =
-                agent.limits.max_budget_usd.map_or(String::new(), |usd| format!(" of ${usd}"));
-            let message = format!("`{name}` used up its budget{most} for one call");
-            Failure::new(
-                Code::BudgetExceeded,
-                message,
-                format!("raise `max_budget_usd` in {file}, or ask for less"),
-            )
+            call_exceeded(agent, agent.limits.max_budget_usd.unwrap_or_default(), spent)
         }
         ResultSubtype::MaxStructuredOutputRetries => {
             let message =

@@ -21,6 +21,7 @@ use crate::config::Settings;
 use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Outcome, Report};
+use crate::record::CostLedger;
 use crate::sessions::SessionStore;
 use crate::worker::{Admission, RunBoard, Shutdown};
 
@@ -56,7 +57,7 @@ impl Orchestrator {
             admission,
             runs: RunBoard::at(&settings.data_dir()),
             sessions,
-            purse: Purse::default(),
+            purse: Purse::new(CostLedger::at(&settings.data_dir())),
             history,
             catalog,
             _watching: watching,

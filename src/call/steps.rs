@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::bridge::{Bridge, Errand};
+use super::budget::Tab;
 use super::converse::{Leash, Run, converse};
 use super::find::find;
 use super::judge::{judge, stopped};
@@ -18,7 +19,7 @@ use super::recorder::Recorder;
 use super::request::Request;
 use super::status::{Status, StatusBoard};
 use super::wanted::Wanted;
-use super::{audit, budget, converse::Stop, cut, prepare, redact};
+use super::{audit, converse::Stop, cut, prepare, redact};
 use crate::base::{RunId, create_private_dir, write_atomic};
 use crate::catalog::{Agent, IdentityRule};
 use crate::claude::{HookEvent, Options};
@@ -39,6 +40,8 @@ pub(super) struct Call {
     /// What is written down of it, from the moment it is more than a refused request.
     pub(super) recorder: Option<Arc<Recorder>>,
     pub(super) posting: Option<Arc<Posting>>,
+    /// Where its money is written down.
+    pub(super) tab: Option<Arc<Tab>>,
     /// Its place at the door, given back when the last process of the call is gone.
     pub(super) permit: Option<Arc<Permit>>,
     pub(super) facts: Facts,
@@ -95,6 +98,7 @@ impl Call {
             cancel,
             recorder: None,
             posting: None,
+            tab: None,
             permit: None,
             facts,
         }
@@ -107,7 +111,7 @@ impl Call {
         };
         self.cancel.cancel();
         let recorder = self.recorder.take();
-        shared.purse.pay(self.facts.cost_usd.unwrap_or_default());
+        self.settle().await;
         let report = self.report(outcome);
         if let Some(recorder) = recorder {
             recorder.ended(&report);
@@ -122,7 +126,10 @@ impl Call {
             &self.request.agent_name,
             &self.caller,
         );
-        let judged = found.and_then(|agent| self.may_it(shared, &agent).map(|()| agent));
+        let judged = match found {
+            Ok(agent) => self.may_it(shared, &agent).await.map(|()| agent),
+            Err(failure) => Err(failure),
+        };
         audit::verdict(shared, self, judged.as_ref().err())?;
         let agent = judged?;
         self.recorder = Some(Arc::new(shared.history.queued(self.run, &agent, &self.caller)));
@@ -137,8 +144,14 @@ impl Call {
         }
     }
 
+    /// What the run has cost is safe on the disk before anybody is told about it.
+    async fn settle(&self) {
+        let (Some(tab), Some(cost_usd)) = (self.tab.clone(), self.facts.cost_usd) else { return };
+        on_disk(move || tab.close(cost_usd)).await;
+    }
+
     /// The rules of the house: who is known well enough, and whose money is not spent.
-    fn may_it(&self, shared: &Orchestrator, agent: &Agent) -> Result<(), Failure> {
+    async fn may_it(&mut self, shared: &Orchestrator, agent: &Agent) -> Result<(), Failure> {
         let snapshot = shared.catalog.snapshot();
         let limits = snapshot.orchestration();
         if limits.identity == IdentityRule::Required && !self.caller.is_sure() {
@@ -149,11 +162,10 @@ impl Call {
                 "a person can run `adjutant init`, which installs the hooks that attest it",
             ));
         }
-        if !limits.budgets.is_empty() {
-            // What was spent is read from the record, which is written beside the runs.
-            shared.history.settle();
-        }
-        budget::check(agent, limits, &shared.purse, shared.history.file())
+        let session = self.caller.session_id.as_deref();
+        let tab = shared.purse.open_tab(self.run, agent.name.as_str(), session, limits);
+        self.tab = Some(Arc::clone(&tab));
+        on_disk(move || tab.check()).await.unwrap_or(Ok(()))
     }
 
     async fn answer_of(
@@ -384,6 +396,11 @@ impl Call {
             notes,
         }
     }
+}
+
+/// Does something that waits for the disk without holding up what else goes on.
+async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
 }
 
 /// Carries the status to the board, and a stop from there to the run, until the run is over.

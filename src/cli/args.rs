@@ -16,7 +16,7 @@ use super::schema::SchemaArguments;
 use super::sessions::SessionsCommand;
 use super::show::ShowArguments;
 
-use super::{demo, doctor, gateway, plan, run, serve, trust};
+use super::{costs, demo, doctor, gateway, plan, run, serve, trust};
 
 /// Delegates work to Claude Code subagents that have rights, tools and limits of their own.
 #[derive(Debug, Parser)]
@@ -118,6 +118,7 @@ pub(super) enum Command {
     #[command(after_long_help = "Examples:\n  adjutant audit --follow\n  adjutant audit --verify")]
     Audit(AuditArguments),
 
+    Costs(costs::CostsArguments),
     Serve(serve::ServeArguments),
     Run(run::RunArguments),
     Plan(plan::PlanArguments),

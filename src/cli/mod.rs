@@ -7,6 +7,7 @@ mod audit;
 mod auth;
 mod check;
 mod completions;
+mod costs;
 mod demo;
 mod dispatch;
 mod doctor;

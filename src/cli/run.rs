@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dispatch::refuse;
 use super::exit::Exit;
-use super::runtime::{quiet_gateway, start_prompt_shutdown};
+use super::runtime::{main_session, quiet_gateway, start_prompt_shutdown};
 use super::{logging, nesting, render, runtime, terminal};
 use crate::base::without_controls;
 use crate::call::{MAX_TEXT_BYTES, Orchestrator, Request, Status, StatusBoard};
@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &RunArguments, settings: Settings) -> Exit {
         session_key: arguments.session_key.clone(),
         fresh: arguments.fresh,
     };
-    let caller = Caller::named(&arguments.caller);
+    let caller = Caller { session_id: main_session(), ..Caller::named(&arguments.caller) };
     let json = arguments.json;
     runtime::block_on(async move {
         let shutdown = match start_prompt_shutdown() {

@@ -1,5 +1,6 @@
 //! The runtime for commands that wait.
 
+use std::env;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use super::audit::audit_options;
 use super::exit::Exit;
 use super::render;
 use crate::catalog::Snapshot;
+use crate::config::env_vars::CLAUDE_CODE_SESSION_ID;
 use crate::config::{GatewayOptions, Settings};
 use crate::gateway::Gateway;
 use crate::worker::Shutdown;
@@ -20,6 +22,11 @@ pub(super) fn start_shutdown(settings: &Settings) -> io::Result<Shutdown> {
 /// The same for a command that a person runs: Ctrl-C means now.
 pub(super) fn start_prompt_shutdown() -> io::Result<Shutdown> {
     Shutdown::on_signals(Duration::ZERO)
+}
+
+/// The session of Claude Code that this process belongs to, if it belongs to one.
+pub(super) fn main_session() -> Option<String> {
+    env::var(CLAUDE_CODE_SESSION_ID).ok().filter(|id| !id.is_empty())
 }
 
 /// The gateway for one delegation: no server is started before it is needed.

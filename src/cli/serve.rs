@@ -7,10 +7,9 @@ use clap::Args;
 use super::audit::audit_options;
 use super::dispatch::refuse;
 use super::exit::Exit;
-use super::runtime::start_shutdown;
+use super::runtime::{main_session, start_shutdown};
 use super::{logging, nesting, render, runtime};
 use crate::call::Orchestrator;
-use crate::config::env_vars::CLAUDE_CODE_SESSION_ID;
 use crate::config::{GatewayOptions, Settings};
 use crate::gateway::Gateway;
 use crate::identity::Caller;
@@ -47,8 +46,7 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
         }
     };
     logging::start(&arguments.log, "info");
-    let session_id = std::env::var(CLAUDE_CODE_SESSION_ID).ok().filter(|id| !id.is_empty());
-    let caller = Caller { session_id, ..Caller::named(&arguments.caller) };
+    let caller = Caller { session_id: main_session(), ..Caller::named(&arguments.caller) };
     runtime::block_on(async {
         let shutdown = match start_shutdown(&settings) {
             Ok(shutdown) => shutdown,

@@ -164,7 +164,9 @@ pub(super) fn read(bytes: &[u8]) -> Store {
 
 fn collect(accounts: Vec<Account>) -> Book {
     let mut book = Book::default();
-    accounts.into_iter().for_each(|account| book.add(account));
+    for account in accounts {
+        book.add(account);
+    }
     book
 }
 

@@ -89,7 +89,9 @@ impl CostLedger {
     pub fn accounts(&self) -> Vec<Account> {
         let image = self.up_to_date();
         let mut book = image.book.clone();
-        image.unsaved.iter().for_each(|payment| book.pay(payment));
+        for payment in &image.unsaved {
+            book.pay(payment);
+        }
         book.accounts()
     }
 
@@ -134,7 +136,9 @@ impl CostLedger {
         let journal = self.journal(seen.number);
         append_durably(&journal, seen.end, &lines)?;
         let paid = std::mem::take(&mut image.unsaved);
-        paid.iter().for_each(|payment| image.book.pay(payment));
+        for payment in &paid {
+            image.book.pay(payment);
+        }
         let seen = Seen {
             journal: inode(&journal),
             end: seen.end + lines.len() as u64,

@@ -107,7 +107,7 @@ const CASES: &[Case] = &[
         "",
         "FAKE subtype error_max_budget_usd",
         "max_budget_usd: 0.01\n",
-        ("BUDGET_EXCEEDED", 5, "used up its budget of $0.01"),
+        ("BUDGET_EXCEEDED", 5, "has cost $0.0100 of $0.01 in this call"),
     ),
     case(
         "its answer does not fit",
@@ -187,21 +187,46 @@ fn told(report: &Value) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// `adjutant run helper` with a fake `claude` that takes a cent for a turn, in a session of the main agent.
+fn spend(context: &TestContext, session: &str) -> Value {
+    let mut command = context.adjutant(["run", "helper", "FAKE result hello", "--json"]);
+    let command = command.env("ADJUTANT_CLAUDE", fake_claude());
+    report(&command.env("CLAUDE_CODE_SESSION_ID", session).output().expect("it runs"))
+}
+
 #[test]
-fn a_budget_that_is_spent_refuses_the_next_call_and_says_which() {
+fn a_daily_budget_that_is_spent_refuses_the_next_call_and_says_which() {
     let context = TestContext::new();
     context.agent("helper", "---\nname: helper\ndescription: Helps\n---\nHelp.\n");
-    context.write("agents/defaults.yaml", "budgets: { helper: { per_day_usd: 1 } }\n");
-    let today = adjutant::base::now();
-    let spent = format!(
-        "{{\"time\":\"{today}\",\"hook_event_name\":\"RunEnded\",\"agent_type\":\"helper\",\"cost_usd\":1.25}}\n"
-    );
-    context.write("data/events.jsonl", spent);
-    let mut command = context.adjutant(["run", "helper", "FAKE result hello", "--json"]);
-    let output = command.env("ADJUTANT_CLAUDE", fake_claude()).output().expect("it runs");
-    let told = report(&output)["error"].as_str().unwrap_or_default().to_owned();
-    assert!(told.starts_with("BUDGET_EXCEEDED: `helper` has cost $1.25 of $1 today"), "{told}");
-    assert!(told.contains("00:00 UTC"), "{told}");
+    context.write("agents/defaults.yaml", "budgets: { helper: { per_day_usd: 0.02 } }\n");
+    assert_eq!(spend(&context, "one")["result"], "hello");
+    // The ledger is its own: the record of events may be gone.
+    let _ = fs::remove_file(context.root().join("data/events.jsonl"));
+    assert_eq!(spend(&context, "two")["cost_usd"], 0.01);
+    let told = spend(&context, "three")["error"].as_str().unwrap_or_default().to_owned();
+    let expected =
+        "BUDGET_EXCEEDED: `helper` has cost $0.0200 of $0.02 today (`budgets.helper.per_day_usd`)";
+    assert!(told.starts_with(expected), "{told}");
+    assert!(told.contains("It resets at 00:00 UTC, in "), "{told}");
+}
+
+#[test]
+fn a_session_budget_counts_everything_one_session_started_and_nothing_else() {
+    let context = TestContext::new();
+    context.agent("helper", "---\nname: helper\ndescription: Helps\n---\nHelp.\n");
+    context.write("agents/defaults.yaml", "session_budget_usd: 0.02\n");
+    assert_eq!(spend(&context, "one")["result"], "hello");
+    assert_eq!(spend(&context, "two")["result"], "hello");
+    assert_eq!(spend(&context, "one")["result"], "hello");
+    let told = spend(&context, "one")["error"].as_str().unwrap_or_default().to_owned();
+    let expected = "BUDGET_EXCEEDED: everything that this session has started has cost $0.0200 of $0.02 (`session_budget_usd`)";
+    assert!(told.starts_with(expected), "{told}");
+    assert_eq!(spend(&context, "two")["result"], "hello");
+
+    let costs = context.run(["costs", "--by", "session", "--json"]);
+    let costs = report(&costs);
+    assert_eq!(costs["total"], serde_json::json!({ "runs": 4, "cost_usd": 0.04 }));
+    assert_eq!(costs["rows"][0]["cost_usd"], 0.02);
 }
 
 #[test]
