@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use super::audit::AuditArguments;
 use super::auth::AuthCommand;
 use super::check::CheckArguments;
+use super::events::EventsArguments;
 use super::explain::ExplainArguments;
 use super::list::ListArguments;
 use super::matrix::MatrixArguments;
@@ -15,6 +16,7 @@ use super::runs::RunsCommand;
 use super::schema::SchemaArguments;
 use super::sessions::SessionsCommand;
 use super::show::ShowArguments;
+use super::stats::StatsArguments;
 
 use super::{costs, demo, doctor, gateway, plan, run, serve, trust};
 
@@ -81,10 +83,10 @@ pub(super) enum Command {
         adjutant schema defaults > defaults.schema.json")]
     Schema(SchemaArguments),
 
-    /// Show what is running, and end it
+    /// Show what is running or has run, and end it
     #[command(
         subcommand,
-        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs stop 8f3a"
+        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs show last\n  adjutant runs stop 8f3a"
     )]
     Runs(RunsCommand),
 
@@ -119,6 +121,21 @@ pub(super) enum Command {
     Audit(AuditArguments),
 
     Costs(costs::CostsArguments),
+    /// Show what the main agent, its native subagents and ours have done, one event a line
+    ///
+    /// Exit code 0; 2 if the events cannot be read.
+    #[command(
+        after_long_help = "Examples:\n  adjutant events --follow\n  adjutant events --agent web-search --type PermissionDenied\n  \
+        adjutant events --json --since 1h | jq -r .tool_name"
+    )]
+    Events(EventsArguments),
+
+    /// Count what agents have done: runs, failures, durations, cost, tokens, refusals
+    ///
+    /// Exit code 0; 2 if the events cannot be read.
+    #[command(after_long_help = "Examples:\n  adjutant stats\n  adjutant stats --since 30d --json")]
+    Stats(StatsArguments),
+
     Serve(serve::ServeArguments),
     Run(run::RunArguments),
     Plan(plan::PlanArguments),

@@ -8,8 +8,9 @@ use clap::Parser;
 use super::args::{Arguments, Command};
 use super::exit::Exit;
 use super::{
-    audit, auth, check, completions, costs, demo, doctor, explain, gateway, init, list, matrix,
-    new, plan, render, run as run_command, runs, schema, serve, sessions, show, trust,
+    audit, auth, check, completions, costs, demo, doctor, events, explain, gateway, init, list,
+    matrix, new, plan, render, run as run_command, runs, schema, serve, sessions, show, stats,
+    trust,
 };
 use crate::config::Settings;
 use crate::worker;
@@ -42,6 +43,8 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Matrix(arguments) => matrix::run(&settings, arguments),
         Command::Audit(arguments) => audit::run(&settings, arguments),
         Command::Costs(arguments) => costs::run(&settings, arguments),
+        Command::Events(arguments) => events::run(&settings, arguments),
+        Command::Stats(arguments) => stats::run(&settings, arguments),
         Command::Serve(arguments) => serve::run(arguments, settings),
         Command::Run(arguments) => run_command::run(arguments, settings),
         Command::Plan(arguments) => plan::run(arguments, settings),

@@ -11,6 +11,7 @@ mod costs;
 mod demo;
 mod dispatch;
 mod doctor;
+mod events;
 mod exit;
 mod explain;
 mod gateway;
@@ -33,6 +34,8 @@ mod sessions;
 mod show;
 mod sign_in_desk;
 mod sign_in_servers;
+mod stats;
+mod story;
 mod terminal;
 mod trust;
 

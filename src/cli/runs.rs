@@ -1,4 +1,4 @@
-//! `adjutant runs list` and `adjutant runs stop RUN`.
+//! `adjutant runs list`, `adjutant runs show RUN` and `adjutant runs stop RUN`.
 
 use clap::Subcommand;
 use comfy_table::Table;
@@ -6,6 +6,7 @@ use comfy_table::presets::NOTHING;
 
 use super::exit::Exit;
 use super::render;
+use super::story::{ShowRun, recent, show};
 use crate::base::{now, one_line, shorten};
 use crate::config::Settings;
 use crate::worker::{RunBoard, RunCard, Stopped, stop_run};
@@ -17,13 +18,24 @@ pub(super) enum RunsCommand {
     ///
     /// From any terminal, whichever `adjutant` of this project started it. Exit code 0.
     #[command(
-        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs list --json | jq -r '.[].run'"
+        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs list --json | jq -r '.[].run'\n  adjutant runs list --all"
     )]
     List {
+        /// Show the newest 50 of the record, those that are over too
+        #[arg(long)]
+        all: bool,
         /// Print JSON for a program
         #[arg(long)]
         json: bool,
     },
+    /// Show one run: a time line with durations, tools, refusals and cost
+    ///
+    /// From what data/events.jsonl has, for runs that are over and for those that go on. Exit code 0; 1 if there is no such run,
+    /// or more than one.
+    #[command(
+        after_long_help = "Examples:\n  adjutant runs show last\n  adjutant runs show 8f3a --html > run.html"
+    )]
+    Show(ShowRun),
     /// End a run; its caller is told that it was cancelled
     ///
     /// Exit code 0; 1 if there is no such run, or more than one.
@@ -37,7 +49,9 @@ pub(super) enum RunsCommand {
 pub(super) fn run(settings: &Settings, command: &RunsCommand) -> Exit {
     let board = RunBoard::at(&settings.data_dir());
     match command {
-        RunsCommand::List { json } => list(&board, *json),
+        RunsCommand::List { all: true, json } => recent(settings, *json),
+        RunsCommand::List { all: false, json } => list(&board, *json),
+        RunsCommand::Show(arguments) => show(settings, arguments),
         RunsCommand::Stop { run } => stop(&board, run),
     }
 }

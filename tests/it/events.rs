@@ -81,6 +81,37 @@ fn a_run_is_told_step_by_step(version: &str) {
     assert!(ended["tokens"]["input"].as_u64().is_some_and(|tokens| tokens > 0), "{ended}");
     assert!([5, 7, 10, 12, 13].iter().all(|at| events[*at]["duration_ms"].is_u64()));
     assert!(text(&events[10], "reason").contains("permissions.allow"));
+    assert_readable(&stage, text(&report, "run_id"));
+}
+
+fn printed<const N: usize>(stage: &Stage, arguments: [&str; N]) -> String {
+    let output = stage.adjutant(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The same, as people and programs read it.
+fn assert_readable(stage: &Stage, run: &str) {
+    let denied = printed(stage, ["events", "--type", "PermissionDenied", "--agent", "worker"]);
+    assert_eq!(denied.lines().count(), 1, "{denied}");
+    assert_eq!(printed(stage, ["events", "--run", run, "--json"]).lines().count(), 14);
+    assert_eq!(printed(stage, ["events", "--agent", "main"]), "");
+    let shown = printed(stage, ["runs", "show", "last"]);
+    for part in
+        ["SUCCESS", "Bash (failed)", "Bash (denied)", "echo one", "4 turns", "1 denied", run]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let page = printed(stage, ["runs", "show", &run[20..], "--html"]);
+    assert!(page.starts_with("<!doctype html>") && page.matches("<svg").count() == 2, "{page}");
+    assert!(!page.contains("http") || !page.contains("src="), "nothing is fetched: {page}");
+    let stats: Value = serde_json::from_str(&printed(stage, ["stats", "--json"])).unwrap();
+    let worker = &stats["worker"];
+    assert_eq!(
+        (&worker["runs"], &worker["denials"], &worker["tools"]),
+        (&json!(1), &json!(1), &json!(2))
+    );
+    assert_eq!(worker["p50_ms"], worker["p95_ms"]);
 }
 
 /// Every start has its stop, in every run.

@@ -1,0 +1,7 @@
+//! `adjutant runs show`: one run as text, as JSON, or as a page.
+
+mod page;
+mod show;
+mod text;
+
+pub(super) use show::{ShowRun, recent, show};
