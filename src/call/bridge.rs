@@ -6,12 +6,14 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use super::outlet::Outlet;
 use super::recorder::Recorder;
 use super::status::StatusBoard;
 use crate::base::{one_line, shorten};
 use crate::catalog::Agent;
 use crate::claude::{
-    Approval, ApprovalRequest, BoxFuture, HookVerdict, Observation, Parent, ToolUse, summarize_tool,
+    Approval, ApprovalRequest, BoxFuture, Handle, HookVerdict, Observation, Parent, ToolUse,
+    summarize_tool,
 };
 use crate::gateway::Tunnel;
 use crate::outcome::Denial;
@@ -21,6 +23,7 @@ use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
 pub(super) struct Bridge {
     agent: Arc<Agent>,
     tunnel: Option<Arc<Tunnel>>,
+    outlet: Arc<Outlet>,
     errand: Mutex<Arc<Errand>>,
     last_sign: watch::Sender<Instant>,
 }
@@ -36,6 +39,11 @@ pub(super) struct Errand {
 impl Errand {
     pub(super) fn new(board: StatusBoard, recorder: Option<Arc<Recorder>>) -> Arc<Self> {
         Arc::new(Self { board, recorder, seen: Mutex::default() })
+    }
+
+    /// A tool of a server says how far it is.
+    pub(super) fn tool_says(&self, words: &str) {
+        self.board.doing(words);
     }
 
     /// What was seen so far.
@@ -68,7 +76,16 @@ impl Bridge {
         errand: Arc<Errand>,
     ) -> Arc<Self> {
         let (last_sign, _) = watch::channel(Instant::now());
-        Arc::new(Self { agent, tunnel, errand: Mutex::new(errand), last_sign })
+        let outlet = Arc::default();
+        Arc::new(Self { agent, tunnel, outlet, errand: Mutex::new(errand), last_sign })
+    }
+
+    /// The process is ready: what its servers say on their own finds the way to it from now on.
+    pub(super) fn opened(&self, handle: Handle) {
+        self.outlet.open(handle);
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.tell_changes(&self.outlet.tell(self.errand(), self.last_sign.clone()));
+        }
     }
 
     fn errand(&self) -> Arc<Errand> {
@@ -175,7 +192,10 @@ impl Parent for Bridge {
     fn mcp_message(&self, server: String, message: Value) -> BoxFuture<'_, Option<Value>> {
         Box::pin(async move {
             match &self.tunnel {
-                Some(tunnel) => tunnel.message(&server, &message).await,
+                Some(tunnel) => {
+                    let tell = self.outlet.tell(self.errand(), self.last_sign.clone());
+                    tunnel.message(&server, &message, &tell).await
+                }
                 None => None,
             }
         })

@@ -12,6 +12,7 @@ mod history;
 mod judge;
 mod open;
 mod orchestrator;
+mod outlet;
 mod prepare;
 mod preview;
 mod program;

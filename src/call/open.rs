@@ -45,7 +45,10 @@ impl Open {
         })?;
         started(&process);
         match open(&mut process, options, &bridge, leash).await {
-            Ok(conversation) => Ok(Self { process, conversation, bridge, _files: files }),
+            Ok(conversation) => {
+                bridge.opened(conversation.handle());
+                Ok(Self { process, conversation, bridge, _files: files })
+            }
             Err(ended) => Err(Box::new(NotOpen { ended, stderr: process.stderr_tail() })),
         }
     }

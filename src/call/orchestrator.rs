@@ -12,7 +12,9 @@ use super::find::callable;
 use super::history::History;
 use super::program::Programs;
 use super::request::Request;
-use super::start_up::{admission_limits, clean, event_log, follow_reloads, retire_sessions};
+use super::start_up::{
+    admission_limits, clean, event_log, follow_reloads, keep_servers_ready, retire_sessions,
+};
 use super::status::StatusBoard;
 use super::steps::Call;
 use crate::base::RunId;
@@ -67,6 +69,11 @@ impl Orchestrator {
             shutdown,
             running,
         })
+    }
+
+    /// Starts the servers that agents want ahead, and follows the files in that. For a process that stays.
+    pub fn stay_ready(&self) {
+        keep_servers_ready(&self.catalog, &self.gateway, &self.shutdown);
     }
 
     /// Takes one call through all its steps. It goes on to its end, and is recorded, even if nobody waits any more.

@@ -104,3 +104,28 @@ pub(super) fn follow_reloads(
 fn requires_identity(catalog: &Catalog) -> bool {
     catalog.snapshot().orchestration().identity == IdentityRule::Required
 }
+
+/// Keeps private servers as the files have them: ahead where an agent wants that, and no longer idle than allowed.
+pub(super) fn keep_servers_ready(
+    catalog: &Arc<Catalog>,
+    gateway: &Arc<Gateway>,
+    shutdown: &Shutdown,
+) {
+    let (mut changes, ending) = (catalog.changed(), shutdown.ending().clone());
+    let (catalog, gateway) = (Arc::downgrade(catalog), Arc::downgrade(gateway));
+    tokio::spawn(async move {
+        loop {
+            let (Some(catalog), Some(gateway)) = (catalog.upgrade(), gateway.upgrade()) else {
+                return;
+            };
+            let snapshot = catalog.snapshot();
+            gateway.end_idle_servers_after(snapshot.orchestration().server_idle);
+            gateway.keep_ready(snapshot.entries().iter().filter_map(|entry| entry.agent()));
+            drop((catalog, gateway));
+            tokio::select! {
+                () = ending.cancelled() => return,
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+        }
+    });
+}

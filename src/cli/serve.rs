@@ -54,6 +54,7 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
         };
         let gateway = Gateway::start_recording(&settings, options, audit_options(&settings));
         let orchestrator = Orchestrator::start(settings, shutdown, Arc::clone(&gateway));
+        orchestrator.stay_ready();
         match Box::pin(serve_stdio(orchestrator, gateway, caller)).await {
             Ok(()) => Exit::Success,
             Err(error) => refuse(&error),

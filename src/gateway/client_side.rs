@@ -21,8 +21,16 @@ const LOGGED_LINES: u32 = 10_000;
 const LOGGED_CHARACTERS: usize = 2_000;
 const LONGEST_LINE: usize = 8 * 1024;
 
-/// What a server announced: a number that grows whenever its lists change.
-pub(super) type Changes = watch::Sender<u64>;
+/// What a server announced: how often each of its lists has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ListChanges {
+    pub(super) tools: u64,
+    pub(super) resources: u64,
+    pub(super) prompts: u64,
+}
+
+/// Where a server's announcements are counted.
+pub(super) type Changes = watch::Sender<ListChanges>;
 
 /// Answers a server. It may ask nothing of us: no sampling, no questions to a person, no roots.
 pub(super) struct ClientSide {
@@ -58,10 +66,14 @@ impl Service<RoleClient> for ClientSide {
             ServerNotification::LoggingMessageNotification(message) => {
                 self.log.line(&logged(&message));
             }
-            ServerNotification::ToolListChangedNotification(_)
-            | ServerNotification::ResourceListChangedNotification(_)
-            | ServerNotification::PromptListChangedNotification(_) => {
-                self.changes.send_modify(|count| *count += 1);
+            ServerNotification::ToolListChangedNotification(_) => {
+                self.changes.send_modify(|changes| changes.tools += 1);
+            }
+            ServerNotification::ResourceListChangedNotification(_) => {
+                self.changes.send_modify(|changes| changes.resources += 1);
+            }
+            ServerNotification::PromptListChangedNotification(_) => {
+                self.changes.send_modify(|changes| changes.prompts += 1);
             }
             other => tracing::debug!(server = %self.server, ?other, "notification"),
         }

@@ -255,6 +255,13 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// How the server wants to be used, in its own words.
+    pub(super) fn instructions(&self) -> Option<String> {
+        self.service.peer().peer_info().and_then(|info| info.instructions.clone())
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         self.life.leave.cancel();

@@ -7,20 +7,21 @@
 //! ```
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::ProgressNotificationParam;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
-use super::client_side::Changes;
+use super::client_side::{Changes, ListChanges};
 use super::connection::{Connection, Opening, RequestOptions, Unopened};
 use super::error::GatewayError;
+use super::offers::{Announcement, Offer};
 use super::resolved::{self, Resolved};
 use super::server_config::ServerSpec;
 use super::sign_in::{Keeper, SignInNeeded, SignInTarget, Stamp};
@@ -81,6 +82,10 @@ pub struct Downstream {
     changes: Arc<Changes>,
     starts: AtomicU64,
     closing: CancellationToken,
+    /// Where all learn that its resources or prompts changed; nobody learns that of a private server.
+    announcements: Option<broadcast::Sender<Announcement>>,
+    leases: AtomicUsize,
+    last_let_go: Mutex<Instant>,
 }
 
 #[derive(Clone)]
@@ -146,6 +151,13 @@ impl Phase {
     }
 }
 
+/// What a server said about itself.
+pub(super) struct Introduction {
+    pub(super) resources: bool,
+    pub(super) prompts: bool,
+    pub(super) instructions: Option<String>,
+}
+
 /// A server's state, for people.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct ServerState {
@@ -163,13 +175,21 @@ pub struct ServerState {
 
 impl Downstream {
     /// A server that nobody has called yet. Relative folders in `spec` are under `root`.
-    pub fn new(key: Key, spec: Arc<ServerSpec>, root: PathBuf) -> Arc<Self> {
+    pub(super) fn new(
+        key: Key,
+        spec: Arc<ServerSpec>,
+        root: PathBuf,
+        announcements: Option<broadcast::Sender<Announcement>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            announcements,
+            leases: AtomicUsize::new(0),
+            last_let_go: Mutex::new(Instant::now()),
             key,
             spec,
             root,
             phase: watch::Sender::new(Phase::Idle { ended: None }),
-            changes: Arc::new(watch::Sender::new(0)),
+            changes: Arc::new(watch::Sender::new(ListChanges::default())),
             starts: AtomicU64::new(0),
             closing: CancellationToken::new(),
         })
@@ -232,7 +252,7 @@ impl Downstream {
     /// Its tools; read once per connection and again after it says that they changed.
     pub async fn tools(self: &Arc<Self>) -> Result<Arc<ToolList>, GatewayError> {
         let connection = self.ready().await?;
-        let known = connection.known_tools(*self.changes.borrow());
+        let known = connection.known_tools(self.changes.borrow().tools);
         match known {
             Some(tools) => Ok(tools),
             None => self.read_tools(&connection).await,
@@ -247,7 +267,7 @@ impl Downstream {
 
     async fn read_tools(&self, connection: &Connection) -> Result<Arc<ToolList>, GatewayError> {
         // The number is taken before reading: a change while we read makes the list stale at once.
-        let change = *self.changes.borrow();
+        let change = self.changes.borrow().tools;
         let list = Arc::new(tool_list::read_tools(connection, self.spec.timeout).await?);
         for warning in &list.warnings {
             tracing::warn!(server = %self.key.server, "{warning}");
@@ -256,9 +276,36 @@ impl Downstream {
         Ok(list)
     }
 
-    /// Grows whenever the server says that one of its lists changed.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    /// Counts what the server says about changes of its lists.
+    pub(super) fn changes(&self) -> watch::Receiver<ListChanges> {
         self.changes.subscribe()
+    }
+
+    /// One more run uses it.
+    pub(super) fn take(&self) {
+        self.leases.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// One run less uses it; the answer is how many still do.
+    pub(super) fn let_go(&self) -> usize {
+        *self.last_let_go.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.leases.fetch_sub(1, Ordering::SeqCst).saturating_sub(1)
+    }
+
+    /// Whether nobody has used it for this long.
+    pub(super) fn is_idle_for(&self, idle: Duration) -> bool {
+        let since = *self.last_let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        self.leases.load(Ordering::SeqCst) == 0 && since.elapsed() >= idle
+    }
+
+    /// Whether the server said in its handshake that it has this; not before it is connected.
+    pub(super) async fn introduction(self: &Arc<Self>) -> Result<Introduction, GatewayError> {
+        let connection = self.ready().await?;
+        Ok(Introduction {
+            resources: connection.offers("resources"),
+            prompts: connection.offers("prompts"),
+            instructions: connection.instructions(),
+        })
     }
 
     /// Starts it, if it is not, and waits until it answers.
@@ -400,7 +447,7 @@ impl Downstream {
 
     /// Waits for the end of a connection and decides how soon the next one may come.
     async fn watch(&self, connection: &Arc<Connection>) {
-        connection.ended().await;
+        self.pass_on_until(connection.ended()).await;
         let reason = connection.end_reason().await;
         if self.closing.is_cancelled() {
             return;
@@ -423,6 +470,30 @@ impl Downstream {
             }
             true
         });
+    }
+
+    /// Tells all who may use the server that its resources or prompts changed.
+    async fn pass_on_until(&self, ended: impl Future<Output = ()>) {
+        let Some(announcements) = &self.announcements else { return ended.await };
+        let mut changes = self.changes.subscribe();
+        let mut known = *changes.borrow_and_update();
+        tokio::pin!(ended);
+        loop {
+            tokio::select! {
+                () = &mut ended => return,
+                changed = changes.changed() => if changed.is_err() { return ended.await },
+            }
+            let now = *changes.borrow_and_update();
+            let news = [
+                (now.resources != known.resources, Offer::Resources),
+                (now.prompts != known.prompts, Offer::Prompts),
+            ];
+            for (_, offer) in news.into_iter().filter(|(changed, _)| *changed) {
+                // An error means that nobody listens.
+                let _ = announcements.send(Announcement { server: self.key.server.clone(), offer });
+            }
+            known = now;
+        }
     }
 
     /// Its state, for people.

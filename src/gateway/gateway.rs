@@ -1,7 +1,7 @@
 //! The gateway itself: the files in force, the servers behind them, and who may reach what.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::downstream::Downstream;
 use super::error::GatewayError;
 use super::files::InForce;
+use super::lease::Lease;
 use super::ledger::Ledger;
 use super::pins::Pins;
 use super::pool::Pool;
@@ -31,6 +32,8 @@ pub struct Gateway {
     pub(super) ledger: Ledger,
     pub(super) started: Instant,
     pool: Pool,
+    /// Servers that are kept ready, called or not.
+    ready: Mutex<Vec<Lease>>,
     visible: watch::Sender<u64>,
     identity_required: AtomicBool,
     closing: CancellationToken,
@@ -74,6 +77,7 @@ impl Gateway {
             pool: Pool::new(settings.root.clone()),
             pins: Pins::new(&settings.data_dir()),
             ledger: Ledger::new(&files.audit_log, audit),
+            ready: Mutex::default(),
             visible: watch::Sender::new(0),
             started: Instant::now(),
             identity_required: AtomicBool::new(false),
@@ -99,6 +103,14 @@ impl Gateway {
     /// The pool, for servers that are private to an agent.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    pub(super) fn replace_ready(&self, ready: Vec<Lease>) {
+        let before = std::mem::replace(
+            &mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner),
+            ready,
+        );
+        drop(before);
     }
 
     pub(super) fn ledger(&self) -> &Ledger {

@@ -14,6 +14,7 @@ mod files;
 #[expect(clippy::module_inception, reason = "the folder's main type has the folder's name")]
 mod gateway;
 mod launch;
+mod lease;
 mod ledger;
 mod lines;
 mod network;
@@ -30,6 +31,7 @@ mod status;
 mod tapped;
 mod tool_list;
 mod tunnel;
+mod tunnel_open;
 mod views;
 
 pub use delegations::Delegation;
@@ -38,7 +40,7 @@ pub use error::GatewayError;
 pub use execute::Execute;
 pub use files::{FileReport, InForce, ReloadReport};
 pub use gateway::{Gateway, Who};
-pub use offers::Offer;
+pub use offers::{Announcement, Offer};
 pub use pins::{Findings, Pins};
 pub use pool::Pool;
 pub use server_config::{
@@ -48,5 +50,5 @@ pub use sign_in::{
     Answer, Attempt, Drawers, Record, SignInFailed, SignInTarget, Standing, open_browser,
 };
 pub use tool_list::{Tool, ToolList};
-pub use tunnel::Tunnel;
+pub use tunnel::{Tell, Tunnel};
 pub use views::ToolsWanted;

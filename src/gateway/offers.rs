@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use serde_json::{Value, json};
+use tokio::sync::broadcast;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,15 @@ pub enum Offer {
     ResourceTemplates,
     /// Prompts.
     Prompts,
+}
+
+/// A server said that one of its lists has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// The server.
+    pub server: String,
+    /// What has changed.
+    pub offer: Offer,
 }
 
 impl Offer {
@@ -72,6 +82,19 @@ impl Gateway {
     /// Whether requests without an `agent_id` have an agent: only then is there anything to offer.
     pub fn has_offers(&self) -> bool {
         self.has_servers() && self.resolve(&self.in_force(), &Who::default()).is_ok()
+    }
+
+    /// Hears when a server behind the gateway says that its resources or prompts changed.
+    pub fn announcements(&self) -> broadcast::Receiver<Announcement> {
+        self.pool().announcements()
+    }
+
+    /// Whether this agent may use the server, and so may hear of it.
+    pub fn may_use_server(&self, who: &Who, server: &str) -> bool {
+        let in_force = self.in_force();
+        let caller = self.resolve(&in_force, who);
+        caller
+            .is_ok_and(|caller| evaluate(&in_force.rules, &caller.name, server, None).is_allowed())
     }
 
     /// Everything of one kind that can be had from the servers of this agent; empty where there is

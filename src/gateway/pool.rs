@@ -5,31 +5,94 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::broadcast;
+
 use super::downstream::{Downstream, Key, Scope};
+use super::offers::Announcement;
 use super::server_config::{Isolation, ServerSpec};
 
 /// How long calls that run when their server's entry changes may go on.
 const RETIRE_GRACE: Duration = Duration::from_mins(10);
 
+/// How long a private server is kept after its last use, where `defaults.yaml` does not say.
+const USUAL_IDLE: Duration = Duration::from_mins(5);
+/// Announcements that may wait for a slow listener; one that misses some reads its lists again.
+const ANNOUNCEMENTS: usize = 64;
+
 /// The servers of one gateway. Nothing is ever shared across a [`Key`].
 pub struct Pool {
     root: PathBuf,
     servers: Mutex<HashMap<Key, Arc<Downstream>>>,
+    idle: Mutex<Duration>,
+    announcements: broadcast::Sender<Announcement>,
 }
 
 impl Pool {
     /// An empty pool; relative folders of servers are under `root`.
     pub fn new(root: PathBuf) -> Self {
-        Self { root, servers: Mutex::new(HashMap::new()) }
+        Self {
+            root,
+            servers: Mutex::new(HashMap::new()),
+            idle: Mutex::new(USUAL_IDLE),
+            announcements: broadcast::Sender::new(ANNOUNCEMENTS),
+        }
     }
 
     /// The server for this scope; made, but not started, where there is none.
     pub fn acquire(&self, scope: Scope, spec: &Arc<ServerSpec>) -> Arc<Downstream> {
-        let key = Key { scope, server: spec.name.clone(), digest: spec.digest() };
+        self.with(|servers| self.find_or_make(servers, scope, spec))
+    }
+
+    /// The same, in use from now on: it is not ended for being idle.
+    pub(super) fn lease(&self, scope: Scope, spec: &Arc<ServerSpec>) -> Arc<Downstream> {
         self.with(|servers| {
-            let made = || Downstream::new(key.clone(), Arc::clone(spec), self.root.clone());
-            Arc::clone(servers.entry(key.clone()).or_insert_with(made))
+            let server = self.find_or_make(servers, scope, spec);
+            server.take();
+            server
         })
+    }
+
+    fn find_or_make(
+        &self,
+        servers: &mut HashMap<Key, Arc<Downstream>>,
+        scope: Scope,
+        spec: &Arc<ServerSpec>,
+    ) -> Arc<Downstream> {
+        let key = Key { scope, server: spec.name.clone(), digest: spec.digest() };
+        let announcements = match key.scope {
+            Scope::Shared | Scope::Agent(_) => Some(self.announcements.clone()),
+            Scope::Private(_) | Scope::Run { .. } => None,
+        };
+        let made = || {
+            let root = self.root.clone();
+            Downstream::new(key.clone(), Arc::clone(spec), root, announcements)
+        };
+        Arc::clone(servers.entry(key.clone()).or_insert_with(made))
+    }
+
+    /// Takes a server out that nobody has used for `idle`; `false` where somebody has, or did so before.
+    pub(super) fn remove_idle(&self, server: &Arc<Downstream>, idle: Duration) -> bool {
+        self.with(|servers| {
+            let same = servers.get(&server.key).is_some_and(|known| Arc::ptr_eq(known, server));
+            let over = same && server.is_idle_for(idle);
+            if over {
+                servers.remove(&server.key);
+            }
+            over
+        })
+    }
+
+    /// How long a private server is kept after its last use.
+    pub(super) fn idle(&self) -> Duration {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_idle(&self, idle: Duration) {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = idle;
+    }
+
+    pub(super) fn announcements(&self) -> broadcast::Receiver<Announcement> {
+        self.announcements.subscribe()
     }
 
     /// The scope in which `agent` uses a server of `.mcp.json`.

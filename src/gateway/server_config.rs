@@ -145,7 +145,7 @@ impl ServerSpec {
             description: None,
             isolation: Isolation::Shared,
             pinning: Pinning::Report,
-            timeout: DEFAULT_TIMEOUT,
+            timeout: entry.timeout.unwrap_or(DEFAULT_TIMEOUT),
             startup_timeout: DEFAULT_STARTUP_TIMEOUT,
             sign_in: entry.sign_in.clone(),
             start: Some(if entry.eager { Start::Eager } else { Start::Lazy }),

@@ -4,32 +4,40 @@
 //! What the agent's file does not allow is not in the list, and is refused when it is called anyway.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rmcp::model::ProgressNotificationParam;
 use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::downstream::{Downstream, Scope, ToolCall};
+use super::downstream::{Downstream, ToolCall};
 use super::error::GatewayError;
 use super::gateway::{Gateway, Who};
+use super::lease::Lease;
 use super::ledger::Draft;
-use super::server_config::ServerSpec;
-use super::tool_list::ToolList;
+use super::tunnel_open::connect;
 use crate::base::{RunId, nearest};
-use crate::catalog::{Agent, ServerEntry, ToolRef};
+use crate::catalog::{Agent, ServerLaunch};
 use crate::identity::{Caller, KnownBy};
-use crate::policy::{Evaluation, Pattern, judge_mcp_tool, judge_server};
+use crate::policy::{Evaluation, judge_mcp_tool, judge_server};
 
 /// What is spoken to an agent that names no revision of its own.
 const PROTOCOL: &str = "2025-06-18";
+/// Progress that waits for its turn; more is dropped.
+const PROGRESS_WAITING: usize = 64;
+
+/// Takes what a server of this name says unasked, in order: progress, and that a list has changed.
+pub type Tell = Arc<dyn Fn(&str, &Value) + Send + Sync>;
 
 /// The servers of one run of one agent, all of them connected.
 pub struct Tunnel {
     gateway: Arc<Gateway>,
     agent: Arc<Agent>,
     run: RunId,
-    servers: BTreeMap<String, Arc<Downstream>>,
+    servers: BTreeMap<String, Lease>,
     calls: Mutex<HashMap<(String, String), CancellationToken>>,
+    over: CancellationToken,
 }
 
 impl Tunnel {
@@ -55,7 +63,8 @@ impl Tunnel {
             }
         }
         let (gateway, agent) = (Arc::clone(gateway), Arc::clone(agent));
-        Ok((Self { gateway, agent, run, servers, calls: Mutex::default() }, notes))
+        let over = CancellationToken::new();
+        Ok((Self { gateway, agent, run, servers, calls: Mutex::default(), over }, notes))
     }
 
     /// May the agent call this tool? The same answer for lists, calls and `explain`.
@@ -63,15 +72,40 @@ impl Tunnel {
         judge_mcp_tool(&self.agent, server, tool, Some(&self.gateway.in_force().rules))
     }
 
-    /// Answers a message of `claude` for one of the servers; `None` for a notification.
-    pub async fn message(&self, server: &str, message: &Value) -> Option<Value> {
+    /// Tells when a list of one of the servers may have become another one, until the tunnel is gone.
+    pub fn tell_changes(&self, tell: &Tell) {
+        for (name, lease) in &self.servers {
+            let follow = follow_lists(name.clone(), lease.server().changes(), Arc::clone(tell));
+            let over = self.over.clone();
+            tokio::spawn(async move { over.run_until_cancelled(follow).await });
+        }
+        let shared = self.agent.servers.iter().filter(|e| e.launch == ServerLaunch::Shared);
+        let shared: Vec<String> = shared.map(|entry| entry.name.clone()).collect();
+        if !shared.is_empty() {
+            let follow = follow_rules(shared, self.gateway.changes(), Arc::clone(tell));
+            let over = self.over.clone();
+            tokio::spawn(async move { over.run_until_cancelled(follow).await });
+        }
+    }
+
+    /// Answers a message of `claude` for one of the servers; `None` for a notification. What the server says meanwhile
+    /// goes to `tell`, before the answer. Dropping the future takes the call back.
+    pub async fn message(
+        self: &Arc<Self>,
+        server: &str,
+        message: &Value,
+        tell: &Tell,
+    ) -> Option<Value> {
         let method = message.get("method").and_then(Value::as_str)?;
         let params = message.get("params").cloned().unwrap_or_else(|| json!({}));
         let Some(id) = message.get("id") else {
             self.notified(server, method, &params);
             return None;
         };
-        let answer = self.answer(server, method, params, id).await;
+        let answer = match method {
+            "tools/call" => self.call(server, params, id, tell).await,
+            _ => self.answer(server, method, params).await,
+        };
         Some(match answer {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
             Err(GatewayError::Downstream { code, message, data }) => {
@@ -88,19 +122,18 @@ impl Tunnel {
         server: &str,
         method: &str,
         params: Value,
-        id: &Value,
     ) -> Result<Value, GatewayError> {
         match method {
-            "initialize" => Ok(introduction(server, &params)),
+            "initialize" => Ok(self.introduce(server, &params).await),
             "ping" => Ok(json!({})),
             "tools/list" => self.list(server).await,
-            "tools/call" => self.call(server, params, id).await,
             "resources/list" => self.page(server, "resources", method, "resources").await,
             "resources/templates/list" => {
                 self.page(server, "resources", method, "resourceTemplates").await
             }
             "prompts/list" => self.page(server, "prompts", method, "prompts").await,
-            "resources/read" | "prompts/get" => self.server(server)?.request(method, params).await,
+            "resources/read" => self.fetch(server, "resources/read", params).await,
+            "prompts/get" => self.fetch(server, "prompts/get", params).await,
             _ => Err(GatewayError::Downstream {
                 code: -32601,
                 message: format!("`{method}` is not offered here"),
@@ -118,11 +151,39 @@ impl Tunnel {
         }
     }
 
+    /// The server's own words about itself, under the name that the agent's file gives it.
+    async fn introduce(&self, server: &str, params: &Value) -> Value {
+        let version = params.get("protocolVersion").and_then(Value::as_str).unwrap_or(PROTOCOL);
+        let mut capabilities = json!({ "tools": { "listChanged": true } });
+        let mut introduction = json!({
+            "protocolVersion": version,
+            "serverInfo": { "name": server, "version": env!("CARGO_PKG_VERSION") },
+        });
+        if let Ok(known) = self.server(server)
+            && let Ok(said) = known.introduction().await
+        {
+            let offers = [("resources", said.resources), ("prompts", said.prompts)];
+            for (what, _) in offers.iter().filter(|(_, offered)| *offered) {
+                set(&mut capabilities, what, json!({ "listChanged": true }));
+            }
+            if let Some(instructions) = said.instructions {
+                set(&mut introduction, "instructions", json!(instructions));
+            }
+        }
+        set(&mut introduction, "capabilities", capabilities);
+        introduction
+    }
+
     async fn list(&self, server: &str) -> Result<Value, GatewayError> {
-        let Some(downstream) = self.servers.get(server) else { return Ok(json!({ "tools": [] })) };
-        let list = downstream.tools().await?;
+        // An optional server that is missing has no tools.
+        let Some(lease) = self.servers.get(server) else { return Ok(json!({ "tools": [] })) };
+        let list = lease.server().tools().await?;
+        let withheld = self.gateway.withheld(lease.server(), &list)?;
         let allowed = list.tools.iter().filter(|tool| self.judge(server, &tool.name).is_allowed());
-        let tools: Vec<&Value> = allowed.map(|tool| &tool.definition).collect();
+        let tools: Vec<&Value> = allowed
+            .filter(|tool| !withheld.contains(&tool.name))
+            .map(|tool| &tool.definition)
+            .collect();
         Ok(json!({ "tools": tools }))
     }
 
@@ -133,25 +194,72 @@ impl Tunnel {
         method: &str,
         field: &str,
     ) -> Result<Value, GatewayError> {
-        let all = self.server(server)?.list(capability, method, field).await?;
+        let all = match self.judge_server(server).is_allowed() {
+            true => self.server(server)?.list(capability, method, field).await?,
+            false => Vec::new(),
+        };
         Ok(Value::Object(Map::from_iter([(field.to_owned(), Value::Array(all))])))
     }
 
+    /// A resource or a prompt: judged by the rule for the server, and written down before the answer goes.
+    async fn fetch(
+        &self,
+        server: &str,
+        method: &'static str,
+        params: Value,
+    ) -> Result<Value, GatewayError> {
+        let mut draft = self.draft(method, server, &params);
+        let verdict = self.judge_server(server);
+        draft.evaluation = Some(verdict.clone());
+        let result = match verdict.is_allowed() {
+            true => match self.server(server) {
+                Ok(known) => known.request(method, params).await,
+                Err(error) => Err(error),
+            },
+            false => Err(GatewayError::DeniedByPolicy { sentence: verdict.sentence().to_owned() }),
+        };
+        self.gateway.ledger().record(draft, result, |value: &Value| value.to_string().len())
+    }
+
+    /// Calls a tool, in a task of its own: an agent that no longer waits takes the call back, and its line is still written.
+    async fn call(
+        self: &Arc<Self>,
+        server: &str,
+        params: Value,
+        id: &Value,
+        tell: &Tell,
+    ) -> Result<Value, GatewayError> {
+        let cancelled = CancellationToken::new();
+        let _taken_back_when_dropped = cancelled.clone().drop_guard();
+        let key = (server.to_owned(), id.to_string());
+        self.calls().insert(key.clone(), cancelled.clone());
+        let (tunnel, tell) = (Arc::clone(self), Arc::clone(tell));
+        let calling = tokio::spawn(async move {
+            let result = tunnel.call_judged(&key.0, params, cancelled, &tell).await;
+            tunnel.calls().remove(&key);
+            result
+        });
+        calling.await.unwrap_or_else(|_| Err(GatewayError::unavailable(server, "a fault of ours")))
+    }
+
     /// Judged, then called, and written down before the answer goes.
-    async fn call(&self, server: &str, params: Value, id: &Value) -> Result<Value, GatewayError> {
+    async fn call_judged(
+        &self,
+        server: &str,
+        params: Value,
+        cancelled: CancellationToken,
+        tell: &Tell,
+    ) -> Result<Value, GatewayError> {
         let tool = params.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let arguments = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
-        let mut draft = Draft::new("tools/call", &self.who());
-        draft.server = Some(server.to_owned());
+        let mut draft = self.draft("tools/call", server, &arguments);
         draft.tool = Some(tool.clone());
-        draft.bytes_in = arguments.to_string().len();
-        draft.arguments = self.gateway.ledger().kept_arguments(&arguments);
-        draft.run = Some(self.run);
         draft.call_id = tool_use_id(&params);
         let verdict = self.judge(server, &tool);
         draft.evaluation = Some(verdict.clone());
+        let call = ToolCall { tool, arguments, deadline: None, cancelled, progress: None };
         let result = match verdict.is_allowed() {
-            true => self.call_allowed(server, tool, arguments, id).await,
+            true => self.call_allowed(server, call, progress_token(&params), tell).await,
             false => Err(GatewayError::DeniedByPolicy { sentence: verdict.sentence().to_owned() }),
         };
         self.gateway.ledger().record(draft, result, |value: &Value| value.to_string().len())
@@ -160,113 +268,133 @@ impl Tunnel {
     async fn call_allowed(
         &self,
         server: &str,
-        tool: String,
-        arguments: Value,
-        id: &Value,
+        mut call: ToolCall,
+        token: Option<Value>,
+        tell: &Tell,
     ) -> Result<Value, GatewayError> {
         self.gateway.ledger().ensure_writable()?;
         let downstream = self.server(server)?;
-        let key = (server.to_owned(), id.to_string());
-        let cancelled = CancellationToken::new();
-        self.calls().insert(key.clone(), cancelled.clone());
-        let call = ToolCall { tool, arguments, deadline: None, cancelled, progress: None };
-        let result = downstream.call_tool(call).await;
-        self.calls().remove(&key);
-        result
+        self.find_tool(downstream, &call.tool).await?;
+        let Some(token) = token else { return downstream.call_tool(call).await };
+        let (sender, mut progress) = mpsc::channel(PROGRESS_WAITING);
+        call.progress = Some(sender);
+        let told = |news: ProgressNotificationParam| tell(server, &progress_message(&token, news));
+        let mut calling = std::pin::pin!(downstream.call_tool(call));
+        loop {
+            tokio::select! {
+                result = &mut calling => {
+                    // What was reported before the answer is told before the answer.
+                    while let Ok(news) = progress.try_recv() {
+                        told(news);
+                    }
+                    return result;
+                }
+                Some(news) = progress.recv() => told(news),
+            }
+        }
     }
 
-    /// A server whose resources and prompts the agent may use.
+    /// Nothing runs that was never listed.
+    async fn find_tool(&self, server: &Arc<Downstream>, tool: &str) -> Result<(), GatewayError> {
+        let mut list = server.tools().await?;
+        if list.get(tool).is_none() {
+            // Some servers change their tools and do not say so.
+            list = server.fresh_tools().await?;
+        }
+        let name = &server.key.server;
+        if list.get(tool).is_none() {
+            let names = list.tools.iter().map(|tool| tool.name.as_str());
+            let near = nearest(tool, names.filter(|near| self.judge(name, near).is_allowed()));
+            let near = near.into_iter().map(str::to_owned).collect();
+            let (server, tool) = (name.clone(), tool.to_owned());
+            return Err(GatewayError::ToolNotFound { server, tool, near });
+        }
+        if self.gateway.withheld(server, &list)?.iter().any(|withheld| withheld == tool) {
+            let (server, tool) = (name.clone(), tool.to_owned());
+            return Err(GatewayError::ToolWithheld { server, tool });
+        }
+        Ok(())
+    }
+
+    fn judge_server(&self, server: &str) -> Evaluation {
+        judge_server(&self.agent, server, Some(&self.gateway.in_force().rules))
+    }
+
     fn server(&self, name: &str) -> Result<&Arc<Downstream>, GatewayError> {
-        self.servers.get(name).ok_or_else(|| GatewayError::ServerUnavailable {
-            server: name.to_owned(),
-            reason: "the agent does not have it".to_owned(),
-            retry_in: None,
-        })
+        self.servers
+            .get(name)
+            .map(Lease::server)
+            .ok_or_else(|| GatewayError::unavailable(name, "the agent does not have it"))
     }
 
-    fn who(&self) -> Who {
+    fn draft(&self, operation: &'static str, server: &str, arguments: &Value) -> Draft {
         let caller = Caller::new(self.agent.name.to_string(), KnownBy::Pipe);
-        Who { caller: Some(caller), ..Who::default() }
+        let mut draft = Draft::new(operation, &Who { caller: Some(caller), ..Who::default() });
+        draft.server = Some(server.to_owned());
+        draft.bytes_in = arguments.to_string().len();
+        draft.arguments = self.gateway.ledger().kept_arguments(arguments);
+        draft.run = Some(self.run);
+        draft
     }
 
-    fn calls(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), CancellationToken>> {
+    fn calls(&self) -> MutexGuard<'_, HashMap<(String, String), CancellationToken>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Tunnel {
-    /// Ends the servers that were this run's alone.
     fn drop(&mut self) {
-        let own = Scope::Run { agent: self.agent.name.to_string(), run: self.run.to_string() };
-        self.gateway.pool().retain(|key| key.scope != own);
+        self.over.cancel();
     }
 }
 
-/// A server, allowed, started and with every tool that the agent's file names.
-async fn connect(
-    gateway: &Gateway,
-    agent: &Agent,
-    run: RunId,
-    entry: &ServerEntry,
-) -> Result<Arc<Downstream>, GatewayError> {
-    let in_force = gateway.in_force();
-    let verdict = judge_server(agent, &entry.name, Some(&in_force.rules));
-    if !verdict.is_allowed() {
-        return Err(GatewayError::DeniedByPolicy { sentence: verdict.sentence().to_owned() });
-    }
-    let (spec, scope) = match ServerSpec::from_agent(entry) {
-        Some(spec) => (Arc::new(spec), private_scope(agent, run, entry)),
-        None => shared_spec(gateway, agent, entry)?,
-    };
-    let server = gateway.pool().acquire(scope, &spec);
-    let tools = server.tools().await?;
-    all_named_tools_exist(agent, &entry.name, &tools)?;
-    Ok(server)
-}
-
-fn private_scope(agent: &Agent, run: RunId, entry: &ServerEntry) -> Scope {
-    let agent = agent.name.to_string();
-    match entry.per_run {
-        true => Scope::Run { agent, run: run.to_string() },
-        false => Scope::Private(agent),
+/// Tells of every list that the server says has changed.
+async fn follow_lists(
+    server: String,
+    mut changes: tokio::sync::watch::Receiver<super::client_side::ListChanges>,
+    tell: Tell,
+) {
+    let mut known = *changes.borrow_and_update();
+    while changes.changed().await.is_ok() {
+        let now = *changes.borrow_and_update();
+        let lists = [
+            ("tools", now.tools != known.tools),
+            ("resources", now.resources != known.resources),
+            ("prompts", now.prompts != known.prompts),
+        ];
+        for (list, _) in lists.into_iter().filter(|(_, changed)| *changed) {
+            tell(&server, &list_changed(list));
+        }
+        known = now;
     }
 }
 
-fn shared_spec(
-    gateway: &Gateway,
-    agent: &Agent,
-    entry: &ServerEntry,
-) -> Result<(Arc<ServerSpec>, Scope), GatewayError> {
-    let missing = |reason: String| GatewayError::ServerUnavailable {
-        server: entry.name.clone(),
-        reason,
-        retry_in: None,
-    };
-    let in_force = gateway.in_force();
-    let found = in_force
-        .servers
-        .get(&entry.name)
-        .ok_or_else(|| missing("`.mcp.json` has no server of that name".to_owned()))?;
-    let spec = found.spec.as_ref().map_err(|reason| missing(reason.clone()))?;
-    let scope = super::pool::Pool::scope_for(spec, agent.name.as_str());
-    Ok((Arc::clone(spec), scope))
-}
-
-/// A tool that the agent's file names and the server does not have is a mistake to be told, not to be dropped.
-fn all_named_tools_exist(agent: &Agent, server: &str, list: &ToolList) -> Result<(), GatewayError> {
-    for tool in agent.tools.iter().flatten() {
-        let ToolRef::Mcp { server: of, tool } = tool else { continue };
-        if of == server && Pattern::new(tool).is_literal() && list.get(tool).is_none() {
-            let near = nearest(tool, list.tools.iter().map(|tool| tool.name.as_str()));
-            let near = near.into_iter().map(str::to_owned).collect();
-            return Err(GatewayError::ToolNotFound {
-                server: server.to_owned(),
-                tool: tool.clone(),
-                near,
-            });
+/// A change of the gateway's rules may show or hide tools of shared servers.
+async fn follow_rules(
+    servers: Vec<String>,
+    mut changes: tokio::sync::watch::Receiver<u64>,
+    tell: Tell,
+) {
+    while changes.changed().await.is_ok() {
+        for server in &servers {
+            tell(server, &list_changed("tools"));
         }
     }
-    Ok(())
+}
+
+fn list_changed(list: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "method": format!("notifications/{list}/list_changed") })
+}
+
+fn progress_message(token: &Value, news: ProgressNotificationParam) -> Value {
+    let mut params = serde_json::to_value(news).unwrap_or_else(|_| json!({}));
+    set(&mut params, "progressToken", token.clone());
+    json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
+}
+
+fn progress_token(params: &Value) -> Option<Value> {
+    let token = params.get("_meta")?.get("progressToken")?;
+    (!token.is_null()).then(|| token.clone())
 }
 
 /// The call's id in the agent's conversation, as `claude` sends it along.
@@ -275,11 +403,8 @@ fn tool_use_id(params: &Value) -> Option<String> {
     id.as_str().map(str::to_owned)
 }
 
-fn introduction(server: &str, params: &Value) -> Value {
-    let version = params.get("protocolVersion").and_then(Value::as_str).unwrap_or(PROTOCOL);
-    json!({
-        "protocolVersion": version,
-        "capabilities": { "tools": {}, "resources": {}, "prompts": {} },
-        "serverInfo": { "name": server, "version": env!("CARGO_PKG_VERSION") },
-    })
+fn set(object: &mut Value, name: &str, value: Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.insert(name.to_owned(), value);
+    }
 }

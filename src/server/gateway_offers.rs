@@ -15,8 +15,12 @@ use crate::gateway::{Gateway, GatewayError, Offer, Who};
 /// Says that there are resources and prompts, where a client of this gateway could have any.
 pub(super) fn declare(gateway: &Gateway, capabilities: &mut ServerCapabilities) {
     if gateway.has_offers() {
-        capabilities.resources = Some(rmcp::model::ResourcesCapability::default());
-        capabilities.prompts = Some(rmcp::model::PromptsCapability::default());
+        let mut resources = rmcp::model::ResourcesCapability::default();
+        resources.list_changed = Some(true);
+        capabilities.resources = Some(resources);
+        let mut prompts = rmcp::model::PromptsCapability::default();
+        prompts.list_changed = Some(true);
+        capabilities.prompts = Some(prompts);
     }
 }
 

@@ -6,14 +6,16 @@ use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorCode, ErrorData, Implementation, ListToolsResult,
-    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
+    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter,
 };
-use rmcp::service::{RequestContext, serve_server_with_ct};
+use rmcp::service::{
+    NotificationContext, RequestContext, SubscriptionContext, serve_server_with_ct,
+};
 use rmcp::transport::stdio_pipes;
 use tokio_util::sync::CancellationToken;
 
 use super::raw_results::RawResults;
-use super::{gateway_offers, gateway_tools};
+use super::{gateway_offers, gateway_tools, offer_changes};
 use crate::gateway::Gateway;
 use crate::identity::Caller;
 
@@ -62,6 +64,24 @@ impl ServerHandler for GatewayServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         Ok(ListToolsResult::with_all_items(gateway_tools::definitions(self.gateway.debug())))
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        offer_changes::follow(Arc::clone(&self.gateway), context.peer);
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let mut accepted = SubscriptionFilter::new();
+        offer_changes::accept(requested, &mut accepted);
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        offer_changes::listen(&self.gateway, &context).await;
+        Ok(())
     }
 
     async fn call_tool(

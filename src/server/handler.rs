@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::who::{ATTEST, Callers};
-use super::{answer, gateway_offers, gateway_tools, progress, tools};
+use super::{answer, gateway_offers, gateway_tools, offer_changes, progress, tools};
 use crate::base::{one_line, shorten};
 use crate::call::{Orchestrator, Request, StatusBoard};
 use crate::gateway::Gateway;
@@ -194,6 +194,7 @@ impl ServerHandler for Handler {
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let handler = self.clone();
+        offer_changes::follow(Arc::clone(&self.gateway), context.peer.clone());
         tokio::spawn(async move {
             let peer = context.peer;
             handler
@@ -210,15 +211,16 @@ impl ServerHandler for Handler {
     ) -> Option<SubscriptionFilter> {
         let mut accepted = SubscriptionFilter::new();
         accepted.tools_list_changed = requested.tools_list_changed;
+        offer_changes::accept(requested, &mut accepted);
         Some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let sink = context.sink();
-        self.watch_tools(context.cancelled(), || async {
+        let tools = self.watch_tools(context.cancelled(), || async {
             sink.notify_tool_list_changed().await.is_ok()
-        })
-        .await;
+        });
+        tokio::join!(tools, offer_changes::listen(&self.gateway, &context));
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ mod gateway_offers;
 mod gateway_server;
 pub mod gateway_tools;
 mod handler;
+mod offer_changes;
 mod progress;
 mod raw_results;
 mod stdio;

@@ -10,7 +10,7 @@
 )]
 
 use std::io::{BufRead, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,6 +19,8 @@ use std::{env, fs, io, process, thread};
 use serde_json::{Value, json};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
+/// Whether mode `grows` has one tool more by now.
+static GROWN: AtomicBool = AtomicBool::new(false);
 static CANCELLED: AtomicU64 = AtomicU64::new(0);
 
 fn main() {
@@ -115,6 +117,10 @@ fn tools(mode: &str, message: &Value) -> Value {
         "named" => {
             json!({ "tools": env::args().skip(2).map(|name| tool(&name)).collect::<Vec<_>>() })
         }
+        "grows" if GROWN.load(Ordering::SeqCst) => {
+            json!({ "tools": [tool("announce"), tool("echo"), tool("late")] })
+        }
+        "grows" => json!({ "tools": [tool("announce"), tool("echo")] }),
         "pages" if cursor.is_none() => json!({ "tools": [tool("first")], "nextCursor": "two" }),
         "pages" => json!({ "tools": [tool("echo")] }),
         _ => json!({ "tools": good_tools() }),
@@ -163,6 +169,10 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
     let result = match message["params"]["name"].as_str().unwrap() {
         "echo" => said(arguments.to_string()),
         "sleep" => {
+            send(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
+                "progressToken": message["params"]["_meta"]["progressToken"],
+                "progress": 1, "message": "asleep",
+            }}));
             thread::sleep(Duration::from_millis(arguments["ms"].as_u64().unwrap()));
             said("slept".to_owned())
         }
@@ -212,7 +222,10 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
         "cancelled" => said(CANCELLED.load(Ordering::SeqCst).to_string()),
         "count" => said(count.to_string()),
         "announce" => {
-            send(&json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" }));
+            GROWN.store(true, Ordering::SeqCst);
+            let list = arguments["list"].as_str().unwrap_or("tools");
+            let method = format!("notifications/{list}/list_changed");
+            send(&json!({ "jsonrpc": "2.0", "method": method }));
             said("announced".to_owned())
         }
         "log" => {

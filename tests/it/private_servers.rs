@@ -1,5 +1,8 @@
 //! MCP servers of an agent's own, through its pipe: native names, its own policy, nobody else's business.
 
+mod leases;
+mod pipe;
+
 use serde_json::{Value, json};
 use test_case::test_case;
 

@@ -113,3 +113,35 @@ fn without_an_agent_nothing_is_offered() {
     let said = read["error"]["message"].as_str().unwrap();
     assert!(said.starts_with("INVALID_AGENT_ID"), "{read}");
 }
+
+#[test_case("gateway")]
+#[test_case("serve")]
+fn a_change_of_resources_or_prompts_is_told_to_those_who_may_use_the_server(command: &str) {
+    let stage = Stage::with(&["good", "other"]);
+    stage.rules(r#"{"agents": {"dev": {"allow": {"servers": ["good"]}}, "all": {"allow": {"servers": ["*"]}}},
+        "defaults": {"deny_on_missing_agent": false}}"#);
+    let mut client = McpClient::start(as_dev(&stage, command));
+    let introduced = client.initialize();
+    for list in ["resources", "prompts"] {
+        assert_eq!(introduced["capabilities"][list]["listChanged"], true, "{introduced}");
+    }
+    let mut announce = |agent: &str, server: &str, list: &str| {
+        client.call(
+            "execute_tool",
+            json!({ "agent_id": agent, "server": server, "tool": "announce", "args": { "list": list } }),
+        );
+        client.call("list_servers", json!({ "agent_id": "dev" }));
+    };
+    announce("all", "other", "resources");
+    announce("dev", "good", "prompts");
+    client.await_notification(|news| news["method"] == "notifications/prompts/list_changed");
+    let heard = |client: &McpClient| {
+        client.notifications.iter().any(|n| n["method"] == "notifications/resources/list_changed")
+    };
+    assert!(!heard(&client), "nobody hears of a server that is not theirs");
+    client.call(
+        "execute_tool",
+        json!({ "agent_id": "dev", "server": "good", "tool": "announce", "args": { "list": "resources" } }),
+    );
+    client.await_notification(|news| news["method"] == "notifications/resources/list_changed");
+}
