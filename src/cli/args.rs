@@ -17,6 +17,7 @@ use super::schema::SchemaArguments;
 use super::sessions::SessionsCommand;
 use super::show::ShowArguments;
 use super::stats::StatsArguments;
+use super::token::TokenCommand;
 
 use super::{costs, demo, doctor, gateway, plan, run, serve, trust};
 
@@ -142,6 +143,13 @@ pub(super) enum Command {
     Doctor(doctor::DoctorArguments),
     Demo(demo::DemoArguments),
     Gateway(gateway::GatewayArguments),
+
+    /// Make, show and revoke the tokens of callers that come over HTTP
+    #[command(
+        subcommand,
+        after_long_help = "Examples:\n  adjutant token new ci-bot --expires 30d\n  adjutant token list"
+    )]
+    Token(TokenCommand),
     Trust(trust::TrustArguments),
     #[command(subcommand)]
     Auth(AuthCommand),

@@ -10,7 +10,7 @@ use super::exit::Exit;
 use super::{
     audit, auth, check, completions, costs, demo, doctor, events, explain, gateway, init, list,
     matrix, new, plan, render, run as run_command, runs, schema, serve, sessions, show, stats,
-    trust,
+    token, trust,
 };
 use crate::config::Settings;
 use crate::worker;
@@ -52,6 +52,7 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Demo(arguments) => demo::run(arguments, settings),
         Command::Gateway(arguments) => gateway::run(arguments, &settings),
         Command::Auth(command) => auth::run(&settings, command),
+        Command::Token(command) => token::run(&settings, command),
         Command::Trust(arguments) => trust::run(arguments, &settings),
         Command::Completions { shell } => completions::run(*shell),
         Command::Init(wishes) => init::run(&settings, *wishes),

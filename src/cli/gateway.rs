@@ -5,24 +5,28 @@ use clap::Args;
 use super::audit::audit_options;
 use super::dispatch::refuse;
 use super::exit::Exit;
-use super::runtime::start_prompt_shutdown;
+use super::http::HttpArguments;
+use super::runtime::{start_prompt_shutdown, start_shutdown};
 use super::{logging, render, runtime};
 use crate::config::{GatewayOptions, Settings};
 use crate::gateway::Gateway;
-use crate::server::serve_gateway_stdio;
+use crate::server::http::HttpEnd;
+use crate::server::{serve_gateway_http, serve_gateway_stdio};
 
 /// Serve the MCP servers of .mcp.json, to each agent its own part (MCP)
 ///
 /// Takes the place of `agent-mcp-gateway` with the same files, variables and tools. The servers are
 /// in .mcp.json, who may use what is in .mcp-gateway-rules.json; both are followed while it runs.
+/// With --http (or GATEWAY_TRANSPORT=http, then at 127.0.0.1:8080) it serves many clients, each by its token.
 /// Nothing but protocol goes over stdout. Logs go to stderr (RUST_LOG sets how much).
 /// Exit code 0 when the client has gone or a signal came; 2 if it cannot start.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Example:\n  claude mcp add gateway -- adjutant gateway")]
+#[command(after_long_help = "Examples:
+  claude mcp add gateway -- adjutant gateway
+  adjutant gateway --http 127.0.0.1:8080")]
 pub(super) struct GatewayArguments {
-    /// Serve Streamable HTTP at this address instead of stdin and stdout
-    #[arg(long, value_name = "ADDR")]
-    http: Option<String>,
+    #[command(flatten)]
+    http: HttpArguments,
 
     #[command(flatten)]
     log: logging::LogArguments,
@@ -33,8 +37,8 @@ pub(super) fn run(arguments: &GatewayArguments, settings: &Settings) -> Exit {
         Ok(options) => options,
         Err(error) => return no(&error),
     };
-    if arguments.http.is_some() || options.http {
-        return no("HTTP is not available yet; leave --http and GATEWAY_TRANSPORT=http out");
+    if arguments.http.wanted() || options.http {
+        return serve_over_http(arguments, options, settings);
     }
     logging::start(&arguments.log, "info");
     runtime::block_on(async {
@@ -46,6 +50,29 @@ pub(super) fn run(arguments: &GatewayArguments, settings: &Settings) -> Exit {
             }
             Err(error) => refuse(&error),
         }
+    })
+}
+
+fn serve_over_http(
+    arguments: &GatewayArguments,
+    options: GatewayOptions,
+    settings: &Settings,
+) -> Exit {
+    logging::start(&arguments.log, "info");
+    runtime::block_on(async {
+        let shutdown = match start_shutdown(settings) {
+            Ok(shutdown) => shutdown,
+            Err(error) => return refuse(&error),
+        };
+        let server = match arguments.http.bind(settings).await {
+            Ok(server) => server,
+            Err(error) => return refuse(&error),
+        };
+        let gateway = Gateway::start_recording(settings, options, audit_options(settings));
+        let end =
+            HttpEnd { stopping: shutdown.stopping().clone(), ending: shutdown.ending().clone() };
+        serve_gateway_http(gateway, server, end).await;
+        Exit::Success
     })
 }
 

@@ -15,6 +15,7 @@ mod events;
 mod exit;
 mod explain;
 mod gateway;
+mod http;
 mod init;
 mod list;
 mod logging;
@@ -37,6 +38,7 @@ mod sign_in_servers;
 mod stats;
 mod story;
 mod terminal;
+mod token;
 mod trust;
 
 pub use dispatch::main;

@@ -21,7 +21,7 @@ use crate::base::nearest;
 use crate::config::{GatewayFiles, GatewayOptions, Settings};
 use crate::identity::{Caller, Doubt};
 use crate::policy::{evaluate, resolve_agent};
-use crate::record::AuditOptions;
+use crate::record::{AuditLine, AuditOptions};
 
 /// The gateway of one process, held by `adjutant gateway` and `adjutant serve` alike.
 pub struct Gateway {
@@ -115,6 +115,11 @@ impl Gateway {
 
     pub(super) fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Writes a line about somebody who was refused before there was a request to judge.
+    pub fn record(&self, line: &AuditLine) {
+        self.ledger.add(line);
     }
 
     /// The files as they hold now.

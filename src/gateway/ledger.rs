@@ -96,8 +96,13 @@ impl Ledger {
     pub(super) fn note(&self, operation: &str, server: &str, tool: Option<&str>, reason: &str) {
         let mut line = AuditLine::new(operation).on(server, tool);
         line.reason = Some(reason.to_owned());
+        self.add(&line);
+    }
+
+    /// A line as it is.
+    pub(super) fn add(&self, line: &AuditLine) {
         // A log that cannot be written stops the next request.
-        let _ = self.write(&line);
+        let _ = self.write(line);
     }
 
     pub(super) fn metrics(&self) -> MetricsReport {

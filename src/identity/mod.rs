@@ -6,7 +6,13 @@
 mod attestation;
 mod book;
 mod caller;
+mod token;
+mod token_book;
+mod token_file;
 
 pub use attestation::Attestation;
 pub use book::{Attestations, Doubt, Way};
 pub use caller::{Caller, KnownBy};
+pub use token::{TokenHash, TokenText};
+pub use token_book::{Bearer, TokenBook, TokenRefused};
+pub use token_file::{TokenEntry, TokenError, TokenFile};

@@ -76,6 +76,15 @@ impl AuditLine {
         self
     }
 
+    /// Adds that it was refused before any rule was asked, by which word and in which sentence.
+    #[must_use]
+    pub fn refused(mut self, code: &str, sentence: String) -> Self {
+        self.decision = Some(Decision::Deny);
+        self.error = Some(code.to_owned());
+        self.reason = Some(sentence);
+        self
+    }
+
     /// Adds the decision with its rule and sentence.
     #[must_use]
     pub fn judged(mut self, evaluation: &Evaluation) -> Self {

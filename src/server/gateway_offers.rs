@@ -9,6 +9,7 @@ use rmcp::service::RequestContext;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::guest::Guest;
 use super::raw_results::RawSlot;
 use crate::gateway::{Gateway, GatewayError, Offer, Who};
 
@@ -59,7 +60,8 @@ pub(super) async fn prompt(
 
 /// These requests have no room for an `agent_id`.
 fn who(context: &RequestContext<RoleServer>) -> Who {
-    Who { call_id: Some(context.id.to_string()), ..Who::default() }
+    let caller = Guest::caller(&context.extensions);
+    Who { caller, call_id: Some(context.id.to_string()), ..Who::default() }
 }
 
 /// These requests have no `isError`: a refusal is a protocol error with the same text.

@@ -1,4 +1,4 @@
-//! `adjutant gateway` on stdin and stdout: the gateway's tools and nothing else.
+//! `adjutant gateway`: the gateway's tools and nothing else.
 
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ use rmcp::service::{
 use rmcp::transport::stdio_pipes;
 use tokio_util::sync::CancellationToken;
 
+use super::guest::Guest;
+use super::http::{HttpEnd, HttpServer};
 use super::raw_results::RawResults;
 use super::{gateway_offers, gateway_tools, offer_changes};
 use crate::gateway::Gateway;
@@ -37,6 +39,13 @@ pub async fn serve_gateway_stdio(gateway: Arc<Gateway>, stop: CancellationToken)
         }
         Err(_) => {}
     }
+    gateway.shutdown().await;
+}
+
+/// Serves clients over HTTP until the end, then ends every server.
+pub async fn serve_gateway_http(gateway: Arc<Gateway>, server: HttpServer, end: HttpEnd) {
+    let handler = GatewayServer { gateway: Arc::clone(&gateway) };
+    server.serve(Arc::clone(&gateway), move || handler.clone(), end).await;
     gateway.shutdown().await;
 }
 
@@ -94,7 +103,7 @@ impl ServerHandler for GatewayServer {
             return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, message, None));
         }
         let arguments = request.arguments.unwrap_or_default();
-        gateway_tools::call(&self.gateway, Ok(Caller::main()), &request.name, arguments, &context)
-            .await
+        let caller = Guest::caller(&context.extensions).unwrap_or_else(Caller::main);
+        gateway_tools::call(&self.gateway, Ok(caller), &request.name, arguments, &context).await
     }
 }

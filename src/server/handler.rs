@@ -10,12 +10,13 @@ use rmcp::model::{
     JsonObject, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
     ServerConfig, SubscriptionFilter, Tool,
 };
-use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
+use super::guest::Guest;
 use super::who::{ATTEST, Callers};
 use super::{answer, gateway_offers, gateway_tools, offer_changes, progress, tools};
 use crate::base::{one_line, shorten};
@@ -26,6 +27,9 @@ use crate::outcome::{Code, Failure, Report};
 
 /// How long an answer waits for the last progress before it.
 const LAST_NEWS: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether a client that is told about tools is still there.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
 
 /// What one connection of a caller sees.
 #[derive(Clone)]
@@ -50,8 +54,8 @@ impl Handler {
         self
     }
 
-    fn tools(&self) -> Vec<Tool> {
-        let agents = self.orchestrator.callable_by(&self.callers.usual);
+    fn tools(&self, caller: &Caller) -> Vec<Tool> {
+        let agents = self.orchestrator.callable_by(caller);
         let mut tools = tools::definitions(agents.iter().map(AsRef::as_ref));
         if self.gateway.has_servers() {
             tools.extend(gateway_tools::definitions(self.gateway.debug()));
@@ -103,6 +107,12 @@ impl Handler {
             let failure = mismatch(&caller, &claimed);
             return self.orchestrator.turn_away(&caller, &request.agent_name, failure);
         }
+        let _slot = match Guest::run_slot(&context.extensions) {
+            Ok(slot) => slot,
+            Err(failure) => {
+                return self.orchestrator.turn_away(&caller, &request.agent_name, failure);
+            }
+        };
         let (board, status) = StatusBoard::new();
         let token = context.meta.get_progress_token();
         let telling =
@@ -116,14 +126,14 @@ impl Handler {
     }
 
     /// Tells a caller when its list of tools has become another one, until `gone` is.
-    async fn watch_tools<F, R>(&self, gone: impl Future<Output = ()>, tell: F)
+    async fn watch_tools<F, R>(&self, caller: &Caller, gone: impl Future<Output = ()>, tell: F)
     where
         F: Fn() -> R,
         R: Future<Output = bool>,
     {
         let mut changes = self.orchestrator.catalog_changes();
         let mut servers = self.gateway.changes();
-        let mut known = self.tools();
+        let mut known = self.tools(caller);
         tokio::pin!(gone);
         loop {
             tokio::select! {
@@ -131,7 +141,7 @@ impl Handler {
                 changed = changes.changed() => if changed.is_err() { return },
                 changed = servers.changed() => if changed.is_err() { return },
             }
-            let now = self.tools();
+            let now = self.tools(caller);
             if now != known {
                 known = now;
                 if !tell().await {
@@ -158,9 +168,10 @@ impl ServerHandler for Handler {
     async fn list_tools(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools()))
+        let caller = self.callers.sender(&context.extensions);
+        Ok(ListToolsResult::with_all_items(self.tools(&caller)))
     }
 
     async fn call_tool(
@@ -196,9 +207,10 @@ impl ServerHandler for Handler {
         let handler = self.clone();
         offer_changes::follow(Arc::clone(&self.gateway), context.peer.clone());
         tokio::spawn(async move {
+            let caller = handler.callers.sender(&context.extensions);
             let peer = context.peer;
             handler
-                .watch_tools(std::future::pending(), || async {
+                .watch_tools(&caller, until_closed(&peer), || async {
                     peer.notify_tool_list_changed().await.is_ok()
                 })
                 .await;
@@ -217,11 +229,20 @@ impl ServerHandler for Handler {
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let sink = context.sink();
-        let tools = self.watch_tools(context.cancelled(), || async {
+        let caller = self.callers.sender(&context.request_context().extensions);
+        let tools = self.watch_tools(&caller, context.cancelled(), || async {
             sink.notify_tool_list_changed().await.is_ok()
         });
         tokio::join!(tools, offer_changes::listen(&self.gateway, &context));
         Ok(())
+    }
+}
+
+/// Returns some time after a client has gone; a session over HTTP ends long before the server does.
+async fn until_closed(peer: &Peer<RoleServer>) {
+    let mut looks = interval(LOOK_AGAIN);
+    while !peer.is_transport_closed() {
+        looks.tick().await;
     }
 }
 

@@ -4,13 +4,17 @@ mod answer;
 mod gateway_offers;
 mod gateway_server;
 pub mod gateway_tools;
+mod guest;
 mod handler;
+pub mod http;
 mod offer_changes;
 mod progress;
 mod raw_results;
 mod stdio;
+mod stdio_and_http;
 mod tools;
 mod who;
 
-pub use gateway_server::serve_gateway_stdio;
+pub use gateway_server::{serve_gateway_http, serve_gateway_stdio};
 pub use stdio::{ServeError, serve_stdio};
+pub use stdio_and_http::{serve_http, serve_stdio_and_http};

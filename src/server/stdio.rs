@@ -17,8 +17,20 @@ pub async fn serve_stdio(
     gateway: Arc<Gateway>,
     caller: Caller,
 ) -> Result<(), ServeError> {
+    let ended = Box::pin(talk_stdio(&orchestrator, &gateway, caller)).await;
+    orchestrator.end_all().await;
+    ended
+}
+
+/// Talks with one caller until it goes away, or the process is told to stop and its calls have ended.
+pub(super) async fn talk_stdio(
+    orchestrator: &Arc<Orchestrator>,
+    gateway: &Arc<Gateway>,
+    caller: Caller,
+) -> Result<(), ServeError> {
     let attested = Arc::new(Attestations::default());
-    let handler = Handler::new(Arc::clone(&orchestrator), gateway, caller).attested_by(attested);
+    let handler =
+        Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), caller).attested_by(attested);
     let stopping = orchestrator.shutdown().stopping().clone();
     let service = tokio::select! {
         service = RawResults(handler).serve(stdio_pipes()) => service.map_err(|error| ServeError::Handshake(Box::new(error)))?,
@@ -36,7 +48,6 @@ pub async fn serve_stdio(
             waiting.await.map(drop)
         }
     };
-    orchestrator.end_all().await;
     ended.map_err(ServeError::Broken)
 }
 

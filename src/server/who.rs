@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use rmcp::RoleServer;
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::{CallToolResult, Extensions, JsonObject};
 use rmcp::service::RequestContext;
 use serde_json::Value;
 
+use super::guest::Guest;
 use crate::identity::{Attestation, Attestations, Caller, Doubt, Way};
 
 /// A tool that no list shows: a hook of Claude Code calls it over this very connection, just before the call that it
@@ -28,6 +29,12 @@ pub(super) struct Callers {
 }
 
 impl Callers {
+    /// Who sent a request, whatever was attested about it: whoever its token was made for, else whoever the
+    /// connection is for.
+    pub(super) fn sender(&self, extensions: &Extensions) -> Caller {
+        Guest::caller(extensions).unwrap_or_else(|| self.usual.clone())
+    }
+
     /// Who makes this call. What was attested about it is used up.
     pub(super) fn of(
         &self,
@@ -39,7 +46,7 @@ impl Callers {
             (Some(attested), Some(id)) => attested.take(id, tool)?,
             _ => None,
         };
-        let unattested = || Caller { tool_use_id, ..self.usual.clone() };
+        let unattested = || Caller { tool_use_id, ..self.sender(&context.extensions) };
         Ok(said.map_or_else(unattested, |said| said.caller()))
     }
 

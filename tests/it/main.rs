@@ -22,6 +22,7 @@ mod dependencies;
 mod events;
 mod gateway;
 mod gateway_real;
+mod http;
 mod identity;
 mod init;
 mod outcomes;

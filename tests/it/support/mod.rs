@@ -2,6 +2,7 @@
 
 pub mod claude;
 pub mod fake;
+pub mod http;
 pub mod mcp;
 pub mod stage;
 

@@ -1,0 +1,257 @@
+//! Over HTTP: who is let in, as whom, how much of it, and how it ends.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use test_case::test_case;
+
+use crate::support::TestContext;
+use crate::support::http::{Request, initialize, modern_post};
+use crate::support::mcp::McpClient;
+
+const FOR_BOT: &str = "---\nname: helper\ndescription: Helps\nallowed_callers: [bot]\n---\nHelp.\n";
+
+fn project() -> TestContext {
+    let context = TestContext::new();
+    context.agent("helper", FOR_BOT);
+    context
+}
+
+fn audit(context: &TestContext) -> Vec<Value> {
+    let text = std::fs::read_to_string(context.root().join("data/audit.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn refusals(context: &TestContext) -> Vec<String> {
+    let lines = audit(context).into_iter().filter(|line| line["operation"] == "http_request");
+    lines.map(|line| line["error"].as_str().unwrap().to_owned()).collect()
+}
+
+fn tools_of(token: &str, server: &crate::support::http::HttpServer) -> String {
+    let answer = server.send(&modern_post(token, 1, "tools/list", json!({})));
+    answer.message()["result"]["tools"][0]["description"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_name_of_the_token_is_the_caller_in_both_revisions() {
+    let context = project();
+    let (bot, ci) = (context.token("bot"), context.token("ci"));
+    let server = context.serve_http([]);
+    assert!(tools_of(&bot, &server).contains("helper: Helps"));
+    assert!(!tools_of(&ci, &server).contains("helper"));
+
+    let begun = server.post(&ci, &initialize());
+    let session = begun.header("mcp-session-id").expect("a session").to_owned();
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let of_session = |message: &Value| {
+        Request::post(&ci, message)
+            .with("Mcp-Session-Id", &session)
+            .with("MCP-Protocol-Version", "2025-11-25")
+    };
+    assert_eq!(server.send(&of_session(&ready)).status, 202);
+    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+        "name": "run_subagent", "arguments": { "agent_name": "helper", "prompt": "Help!" },
+    } });
+    let answer = server.send(&of_session(&call)).message();
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.starts_with("CALLER_NOT_ALLOWED: `ci` may not call `helper`"), "{text}");
+}
+
+#[test_case("Host", "evil.example.com" => 403; "j1 a foreign host")]
+#[test_case("Host", "localhost:1234" => 200; "j1 localhost")]
+#[test_case("Origin", "http://evil.example.com" => 403; "j1 a foreign page")]
+#[test_case("Origin", "null" => 403; "j1 a page from nowhere")]
+#[test_case("Origin", "http://localhost:3000" => 200; "j1 a page of this machine")]
+fn j1_sources(header: &str, value: &str) -> u16 {
+    let context = project();
+    let token = context.token("bot");
+    let server = context.serve_http([]);
+    let request = Request::post(&token, &initialize());
+    let request = if header == "Host" { request.without("Host") } else { request };
+    server.send(&request.with(header, value)).status
+}
+
+#[test]
+fn j1_a_double_origin_is_refused_and_every_refusal_is_audited() {
+    let context = project();
+    let token = context.token("bot");
+    let server = context.serve_http([]);
+    let local = "http://localhost:80";
+    let twice = Request::post(&token, &initialize()).with("Origin", local).with("Origin", local);
+    assert_eq!(server.send(&twice).status, 403);
+    assert_eq!(refusals(&context), ["FOREIGN_ORIGIN"]);
+}
+
+#[test]
+fn j1_no_open_door() {
+    let context = project();
+    let said = |arguments: [&str; 4]| {
+        let output = context.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(["serve", "--http", "0.0.0.0:0", "--stdio"]).contains("adjutant token new"));
+    assert!(said(["gateway", "--http", "0.0.0.0:0", "--insecure-local"]).contains("loopback"));
+    let server = context.serve_http(["--insecure-local"]);
+    server.wait_for("WARNING: --insecure-local");
+    assert_eq!(server.post("", &initialize()).status, 200);
+    assert_eq!(server.post("wrong", &initialize()).status, 401, "a wrong token is still wrong");
+}
+
+#[test]
+fn j2_tokens_are_asked_for_and_revoked_at_once() {
+    let context = project();
+    let (token, expired) = (context.token("bot"), {
+        let output = context.run(["token", "new", "bot", "--expires", "1s"]);
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    });
+    let server = context.serve_http([]);
+    let missing = server.post("", &initialize());
+    assert_eq!(missing.status, 401);
+    assert!(missing.header("www-authenticate").unwrap().starts_with("Bearer"));
+    assert!(missing.body.contains("adjutant token new CALLER"), "{missing:?}");
+    assert_eq!(server.post("adjutant_wrong", &initialize()).status, 401);
+    let basic = Request::post("", &initialize()).with("Authorization", &format!("Basic {token}"));
+    assert_eq!(server.send(&basic).status, 401);
+    let end = Instant::now() + Duration::from_secs(20);
+    while server.post(&expired, &initialize()).status != 401 {
+        assert!(Instant::now() < end, "a token outlives its time");
+    }
+    assert_eq!(server.post(&token, &initialize()).status, 200);
+    assert!(context.run(["token", "revoke", "bot"]).status.success());
+    assert_eq!(server.post(&token, &initialize()).status, 401);
+    let refused = refusals(&context);
+    assert_eq!(refused, ["NO_TOKEN", "WRONG_TOKEN", "EXPIRED_TOKEN"], "alike ones are one line");
+    let stored = std::fs::read_to_string(context.root().join("data/audit.jsonl")).unwrap();
+    assert!(!stored.contains(&token) && !stored.contains("adjutant_wrong"));
+}
+
+#[test]
+fn j3_a_session_is_of_no_use_to_another_caller() {
+    let context = project();
+    let (bot, ci) = (context.token("bot"), context.token("ci"));
+    let server = context.serve_http([]);
+    let begun = server.post(&bot, &initialize());
+    let session = begun.header("mcp-session-id").unwrap();
+    let ping = json!({ "jsonrpc": "2.0", "id": 7, "method": "ping" });
+    let by = |token: &str| {
+        server.send(&Request::post(token, &ping).with("Mcp-Session-Id", session)).status
+    };
+    assert_eq!((by(&ci), by(&bot)), (403, 200));
+    let delete = Request::new("DELETE", "/mcp").with("Authorization", &format!("Bearer {ci}"));
+    assert_eq!(server.send(&delete.with("Mcp-Session-Id", session)).status, 403);
+    let listen = Request::get("/mcp")
+        .with("Authorization", &format!("Bearer {ci}"))
+        .with("Accept", "text/event-stream");
+    assert_eq!(server.send(&listen.with("Mcp-Session-Id", session)).status, 403);
+    let line = audit(&context).into_iter().find(|line| line["error"] == "FOREIGN_SESSION");
+    assert_eq!(line.unwrap()["agent"], "ci");
+}
+
+#[test]
+fn j4_large_and_slow_bodies_and_lying_headers_are_refused() {
+    let context = project();
+    let token = context.token("bot");
+    let server = context.serve_http([]);
+    let mut large = Request::post(&token, &initialize());
+    large.body = vec![b' '; 5 << 20];
+    assert_eq!(server.send(&large).status, 413);
+    let mut chunked = Request::post(&token, &initialize()).with("Transfer-Encoding", "chunked");
+    chunked.body = [format!("{:x}\r\n", 5 << 20).into_bytes(), vec![b' '; 5 << 20]].concat();
+    assert_eq!(server.send(&chunked).status, 413);
+    let lying = modern_post(&token, 1, "tools/call", json!({ "name": "run_subagent" }))
+        .without("Mcp-Name")
+        .with("Mcp-Name", "list_servers");
+    assert_eq!(server.send(&lying).status, 400);
+    assert_eq!(server.post(&token, &initialize()).status, 200, "and goes on");
+}
+
+#[test]
+fn j4_strangers_cost_no_session_and_few_lines() {
+    let context = project();
+    let token = context.token("bot");
+    let server = context.serve_http([]);
+    let request = Request::post("", &initialize()).without("Connection").bytes();
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let before = resident_kib(server.pid());
+    let mut answer = vec![0; 64 << 10];
+    for _ in 0..200 {
+        stream.write_all(&request.repeat(25)).unwrap();
+        let mut seen = 0;
+        while seen < 25 {
+            let read = stream.read(&mut answer).unwrap();
+            seen += String::from_utf8_lossy(&answer[..read]).matches("HTTP/1.1 401").count();
+        }
+    }
+    let grown = resident_kib(server.pid()).saturating_sub(before);
+    assert!(grown < 8 << 10, "{grown} KiB for 5,000 strangers");
+    assert_eq!(refusals(&context), ["NO_TOKEN"]);
+    assert_eq!(server.post(&token, &initialize()).status, 200);
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_caller_that_asks_too_often_is_told_when_to_try_again() {
+    let context = project();
+    let (bot, ci) = (context.token("bot"), context.token("ci"));
+    let server = context.serve_http(["--requests-per-second", "1"]);
+    let ask = |token: &str| server.send(&modern_post(token, 9, "tools/list", json!({})));
+    let limited = (0..20).map(|_| ask(&bot)).find(|answer| answer.message().get("error").is_some());
+    let limited = limited.expect("a limit");
+    let error = &limited.message()["error"];
+    assert_eq!(limited.message()["id"], 9);
+    assert!(error["message"].as_str().unwrap().starts_with("RATE_LIMITED: "), "{error}");
+    assert!(error["data"]["retry_after_ms"].as_u64().unwrap() <= 1000, "{error}");
+    assert!(limited.header("retry-after").is_some());
+    assert!(ask(&ci).message().get("result").is_some(), "others are not held up");
+}
+
+#[test]
+fn stdin_and_http_are_served_at_once_and_end_together() {
+    let context = project();
+    context.agent("mine", "---\nname: mine\ndescription: For main\n---\nHelp.\n");
+    let token = context.token("bot");
+    let log = context.root().join("log");
+    let command = context.adjutant(["serve", "--http", "127.0.0.1:0", "--stdio"]);
+    let mut client = McpClient::connect_logging(command, std::fs::File::create(&log).unwrap());
+    let said = std::fs::read_to_string(&log).unwrap();
+    let place = said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    let list = client.request("tools/list", json!({}));
+    assert!(list["tools"][0]["description"].as_str().unwrap().contains("mine"));
+    let mut stream = TcpStream::connect(&place).unwrap();
+    stream.write_all(&modern_post(&token, 1, "tools/list", json!({})).bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("helper: Helps") && !answer.contains("mine: For main"), "{answer}");
+    client.hang_up();
+    assert!(client.ends().success());
+    assert!(TcpStream::connect(place).is_err());
+}
+
+#[test]
+fn a_signal_ends_the_server_and_its_streams() {
+    let context = project();
+    let token = context.token("bot");
+    let mut server = context.serve_http([]);
+    let begun = server.post(&token, &initialize());
+    let listen = Request::get("/mcp")
+        .with("Authorization", &format!("Bearer {token}"))
+        .with("Accept", "text/event-stream")
+        .with("Mcp-Session-Id", begun.header("mcp-session-id").unwrap());
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(&listen.bytes()).unwrap();
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    server.signal(Signal::SIGTERM);
+    stream.read_to_end(&mut Vec::new()).unwrap();
+    assert!(server.ended().success());
+}
