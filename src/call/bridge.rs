@@ -1,11 +1,13 @@
 //! What Adjutant answers when an agent's process asks: may this tool run, and what do its servers say?
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
+use tokio::time::interval;
 
+use super::approvals::{Approvals, Verdict};
 use super::outlet::Outlet;
 use super::recorder::Recorder;
 use super::status::StatusBoard;
@@ -13,11 +15,14 @@ use crate::base::{one_line, shorten};
 use crate::catalog::Agent;
 use crate::claude::{
     Approval, ApprovalRequest, BoxFuture, Handle, HookVerdict, Observation, Parent, ToolUse,
-    summarize_tool,
 };
 use crate::gateway::Tunnel;
 use crate::outcome::Denial;
 use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
+
+/// How often a run that waits for a person shows that it lives.
+const MOST_SILENCE: Duration = Duration::from_secs(1);
+const LEAST_SILENCE: Duration = Duration::from_millis(1);
 
 /// Our side of a process's pipe. It lives as long as the process; what it sees and answers is for the run that uses it now.
 pub(super) struct Bridge {
@@ -31,14 +36,19 @@ pub(super) struct Bridge {
 /// What a process does for one run: where it is shown, and what was seen of it.
 pub(super) struct Errand {
     board: StatusBoard,
-    /// A process that waits for its first run has none yet.
+    /// A process that waits for its first run has neither yet.
     recorder: Option<Arc<Recorder>>,
+    approvals: Option<Arc<Approvals>>,
     seen: Mutex<Seen>,
 }
 
 impl Errand {
-    pub(super) fn new(board: StatusBoard, recorder: Option<Arc<Recorder>>) -> Arc<Self> {
-        Arc::new(Self { board, recorder, seen: Mutex::default() })
+    pub(super) fn new(
+        board: StatusBoard,
+        recorder: Option<Arc<Recorder>>,
+        approvals: Option<Arc<Approvals>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { board, recorder, approvals, seen: Mutex::default() })
     }
 
     /// A tool of a server says how far it is.
@@ -126,39 +136,33 @@ impl Bridge {
         HookVerdict::Deny { reason: verdict.sentence().to_owned() }
     }
 
-    fn answer(&self, request: &ApprovalRequest) -> Approval {
-        let what = summarize_tool(&request.tool_name, &request.input);
-        let name = &self.agent.name;
-        let Some(rule) = request.suggested_rule().map(|rule| shorten(&one_line(&rule), 200)) else {
-            return self.nobody_to_ask(&request.tool_name, &what);
+    /// Asks a person, where one can be asked. Others go on meanwhile: each question has a task of its own.
+    async fn answer(&self, request: &ApprovalRequest, errand: &Errand) -> Approval {
+        let Some(approvals) = &errand.approvals else {
+            let message = "Denied by Adjutant: no run is going on".to_owned();
+            return Approval::Deny { message };
         };
-        self.refuse(&request.tool_name, &rule);
-        let message = format!(
-            "Denied by Adjutant: no rule of agent `{name}` allows `{what}`, and nobody can be asked. \
-             `{rule}` in `permissions.allow` of its agent.md would allow it. Do without it, and say so in your answer."
-        );
-        Approval::Deny { message }
+        let deciding = approvals.decide(&self.agent, request, &errand.board);
+        match self.awake(deciding).await {
+            Verdict::Allowed => Approval::Allow { updated_input: request.input.clone() },
+            Verdict::Denied { rule, message } => {
+                self.refuse(&request.tool_name, &rule);
+                Approval::Deny { message }
+            }
+        }
     }
 
-    /// A rule in `permissions.ask` wants a person, or no single rule would allow it.
-    fn nobody_to_ask(&self, tool: &str, what: &str) -> Approval {
-        let asks = self.agent.permissions.ask.iter().filter(|rule| rule.tool == tool);
-        let asks: Vec<String> = asks.map(|rule| format!("`{rule}`")).collect();
-        let why = match asks.as_slice() {
-            [] => format!(
-                "no rule allows it, and nobody can be asked: a rule for `{tool}` in `permissions.allow` of its agent.md would"
-            ),
-            rules => format!(
-                "{} in `permissions.ask` of its agent.md wants a person to decide, and nobody can be asked",
-                rules.join(" or ")
-            ),
-        };
-        self.refuse(tool, &format!("`{what}`: {why}"));
-        let name = &self.agent.name;
-        let message = format!(
-            "Denied by Adjutant: agent `{name}` wants `{what}`; {why}. Do without it, and say so in your answer."
-        );
-        Approval::Deny { message }
+    /// Waits for a person, who may take longer than a process may be silent.
+    async fn awake<T>(&self, waiting: impl Future<Output = T>) -> T {
+        let longest = self.agent.limits.idle_timeout.unwrap_or(MOST_SILENCE);
+        let mut signs = interval((longest / 2).clamp(LEAST_SILENCE, MOST_SILENCE));
+        tokio::pin!(waiting);
+        loop {
+            tokio::select! {
+                done = &mut waiting => return done,
+                _ = signs.tick() => drop(self.last_sign.send_replace(Instant::now())),
+            }
+        }
     }
 }
 
@@ -180,7 +184,7 @@ impl Parent for Bridge {
         Box::pin(async move {
             let errand = self.errand();
             errand.record(|recorder| recorder.permission_asked(&request));
-            let approval = self.answer(&request);
+            let approval = self.answer(&request, &errand).await;
             if let Approval::Deny { message } = &approval {
                 let (id, tool) = (&request.tool_use_id, &request.tool_name);
                 errand.record(|recorder| recorder.denied(id, tool, message));

@@ -1,5 +1,8 @@
 //! The spine: the steps of a call in order, top to bottom, and nothing else.
 
+mod approval_scope;
+mod approvals;
+mod asking;
 mod audit;
 mod bridge;
 mod budget;
@@ -24,6 +27,7 @@ mod status;
 mod steps;
 mod wanted;
 
+pub use asking::{Asker, Asking, CHOICES, Nobody, Question, Reply};
 pub use credentials::{config_dir, credentials};
 pub use orchestrator::Orchestrator;
 pub use preview::{Preview, preview};

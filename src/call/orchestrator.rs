@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::asking::Asker;
 use super::audit;
 use super::budget::Purse;
 use super::find::callable;
@@ -76,19 +77,20 @@ impl Orchestrator {
         keep_servers_ready(&self.catalog, &self.gateway, &self.shutdown);
     }
 
-    /// Takes one call through all its steps. It goes on to its end, and is recorded, even if nobody waits any more.
+    /// Takes one call through all its steps; `asker` is the way to the person behind the caller. It goes on to its end, and is recorded, even if nobody waits any more.
     pub async fn run(
         self: &Arc<Self>,
         request: Request,
         caller: Caller,
         board: StatusBoard,
         cancel: CancellationToken,
+        asker: Arc<dyn Asker>,
     ) -> Report {
         let asked = request.agent_name.clone();
         if self.shutdown.stopping().is_cancelled() {
             return self.refused(&asked, going_away());
         }
-        let call = Call::new(request, caller, board, self.leashed(cancel));
+        let call = Call::new(request, caller, board, self.leashed(cancel), asker, &self.gateway);
         let shared = Arc::clone(self);
         // A task of its own: a caller that goes away drops its future, and the run must still end in order.
         let run = self.running.spawn(async move { call.run(&shared).await });

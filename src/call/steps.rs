@@ -7,6 +7,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::approvals::Approvals;
+use super::asking::Asker;
 use super::bridge::{Bridge, Errand};
 use super::budget::Tab;
 use super::converse::{Leash, Run, converse};
@@ -23,7 +25,7 @@ use super::{audit, converse::Stop, cut, prepare, redact};
 use crate::base::{RunId, create_private_dir, write_atomic};
 use crate::catalog::{Agent, IdentityRule};
 use crate::claude::{HookEvent, Options};
-use crate::gateway::{GatewayError, Tunnel};
+use crate::gateway::{Gateway, GatewayError, Tunnel};
 use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
 use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
@@ -36,6 +38,7 @@ pub(super) struct Call {
     pub(super) request: Request,
     pub(super) caller: Caller,
     pub(super) board: StatusBoard,
+    pub(super) approvals: Arc<Approvals>,
     pub(super) cancel: CancellationToken,
     /// What is written down of it, from the moment it is more than a refused request.
     pub(super) recorder: Option<Arc<Recorder>>,
@@ -87,10 +90,14 @@ impl Call {
         caller: Caller,
         board: StatusBoard,
         cancel: CancellationToken,
+        asker: Arc<dyn Asker>,
+        gateway: &Arc<Gateway>,
     ) -> Self {
         let facts = Facts::default();
+        let run = RunId::new();
         Self {
-            run: RunId::new(),
+            approvals: Approvals::new(run, &caller, asker, gateway),
+            run,
             started: Instant::now(),
             request,
             caller,
@@ -317,7 +324,8 @@ impl Call {
         let files = prepare::private_folder(&shared.settings, self.run)
             .map_err(|error| no_folder(&error))?;
         let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
-        let errand = Errand::new(self.board.clone(), self.recorder.clone());
+        let approvals = Some(Arc::clone(&self.approvals));
+        let errand = Errand::new(self.board.clone(), self.recorder.clone(), approvals);
         let bridge = Bridge::new(Arc::clone(agent), ground.tunnel.clone(), Arc::clone(&errand));
         let options = Options { session_cost_usd: spent_before, ..options(shared, start) };
         let message = self.request.message(&self.caller.name, self.run);

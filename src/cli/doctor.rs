@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,7 +13,7 @@ use super::exit::Exit;
 use super::runtime::quiet_gateway;
 use super::{render, runtime};
 use crate::base::{ScratchDir, write_project_file};
-use crate::call::{Orchestrator, Programs, Request, StatusBoard, credentials};
+use crate::call::{Nobody, Orchestrator, Programs, Request, StatusBoard, credentials};
 use crate::catalog::Snapshot;
 use crate::config::Settings;
 use crate::identity::Caller;
@@ -187,8 +188,9 @@ async fn round_trip(settings: &Settings) -> Finding {
         prompt: "SAY ready\nAre you there?".to_owned(),
         ..Request::default()
     };
+    let nobody = Arc::new(Nobody::because("the doctor asks nobody"));
     let report = orchestrator
-        .run(request, Caller::main(), StatusBoard::new().0, CancellationToken::new())
+        .run(request, Caller::main(), StatusBoard::new().0, CancellationToken::new(), nobody)
         .await;
     orchestrator.end_all().await;
     match &report.outcome {

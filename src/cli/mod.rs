@@ -2,6 +2,7 @@
 //!
 //! One file per command; `args.rs` has the grammar, `render.rs` is the only door to stdout.
 
+mod approval;
 mod args;
 mod audit;
 mod auth;

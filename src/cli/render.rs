@@ -35,6 +35,13 @@ pub(super) fn ask(question: impl Display) -> bool {
     read && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
+/// Invites an answer on the same line.
+pub(super) fn prompt(text: impl Display) {
+    let mut stderr = io::stderr().lock();
+    let _ = write!(stderr, "{text} ");
+    let _ = stderr.flush();
+}
+
 /// Says what went wrong, with `error:` before it.
 pub(super) fn problem(text: impl Display) {
     talk(format_args!("error: {text}"));

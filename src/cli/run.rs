@@ -1,7 +1,8 @@
 //! `adjutant run`: one delegation from the terminal.
 
 use std::io::{self, Read};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,6 +10,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::approval::{self, Screen};
 use super::dispatch::refuse;
 use super::exit::Exit;
 use super::runtime::{main_session, quiet_gateway, start_prompt_shutdown};
@@ -99,9 +101,11 @@ async fn delegate(
     let gateway = quiet_gateway(&settings);
     let orchestrator = Orchestrator::start(settings, shutdown, gateway);
     let (board, status) = StatusBoard::new();
-    let line =
-        terminal::is_watched().then(|| tokio::spawn(live_line(request.agent_name.clone(), status)));
-    let report = orchestrator.run(request, caller, board, CancellationToken::new()).await;
+    let screen = Arc::new(Screen::default());
+    let line = terminal::is_watched()
+        .then(|| tokio::spawn(live_line(request.agent_name.clone(), status, Arc::clone(&screen))));
+    let asker = approval::at_terminal(&screen);
+    let report = orchestrator.run(request, caller, board, CancellationToken::new(), asker).await;
     orchestrator.end_all().await;
     if let Some(line) = line {
         let _ = line.await;
@@ -121,19 +125,42 @@ fn prompt(given: Option<&str>) -> io::Result<String> {
     }
 }
 
-/// One line that says what is happening, gone when the run is over.
-async fn live_line(agent: String, mut status: watch::Receiver<Status>) {
+/// One line that says what is happening, gone while a person is asked and when the run is over.
+async fn live_line(agent: String, mut status: watch::Receiver<Status>, screen: Arc<Screen>) {
+    let mut wanted = screen.wanted();
+    let since = Instant::now();
+    loop {
+        let writing = screen.take().await;
+        let bar = spinner(&agent).with_elapsed(since.elapsed());
+        let is_over = tokio::select! {
+            () = follow(&mut status, &bar) => true,
+            _ = wanted.wait_for(|wanted| *wanted) => false,
+        };
+        bar.finish_and_clear();
+        drop(writing);
+        if is_over || wanted.wait_for(|wanted| !wanted).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn follow(status: &mut watch::Receiver<Status>, bar: &ProgressBar) {
+    loop {
+        bar.set_message(status.borrow_and_update().line());
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn spinner(agent: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {wide_msg} {elapsed}") {
         bar.set_style(style);
     }
-    bar.set_prefix(without_controls(&agent));
+    bar.set_prefix(without_controls(agent));
     bar.enable_steady_tick(Duration::from_millis(120));
-    while status.changed().await.is_ok() {
-        let line = status.borrow_and_update().line();
-        bar.set_message(line);
-    }
-    bar.finish_and_clear();
+    bar
 }
 
 fn show(report: &Report, json: bool) {

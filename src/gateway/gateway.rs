@@ -113,6 +113,11 @@ impl Gateway {
         drop(before);
     }
 
+    /// Writes a line about something that is decided elsewhere; what cannot be written must not be done.
+    pub fn write_down(&self, line: &AuditLine) -> Result<(), GatewayError> {
+        self.ledger.write(line)
+    }
+
     pub(super) fn ledger(&self) -> &Ledger {
         &self.ledger
     }

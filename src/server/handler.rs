@@ -16,7 +16,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{interval, timeout};
 
+use super::asking::{self, Way};
 use super::guest::Guest;
+use super::line::Line;
+use super::rounds::{Errand, Matter, Rounds};
 use super::who::{ATTEST, Callers};
 use super::{answer, gateway_offers, gateway_tools, offer_changes, progress, tools};
 use crate::base::{one_line, shorten};
@@ -37,6 +40,7 @@ pub(super) struct Handler {
     orchestrator: Arc<Orchestrator>,
     gateway: Arc<Gateway>,
     callers: Callers,
+    rounds: Rounds,
 }
 
 impl Handler {
@@ -45,7 +49,8 @@ impl Handler {
         gateway: Arc<Gateway>,
         caller: Caller,
     ) -> Self {
-        Self { orchestrator, gateway, callers: Callers { usual: caller, attested: None } }
+        let callers = Callers { usual: caller, attested: None };
+        Self { orchestrator, gateway, callers, rounds: Rounds::default() }
     }
 
     /// The same, with callers that hooks of Claude Code tell apart.
@@ -63,31 +68,74 @@ impl Handler {
         tools
     }
 
-    async fn run_one(
+    /// Runs agents, asking the person behind the caller where an agent needs that.
+    async fn delegate(
         &self,
-        arguments: JsonObject,
+        request: CallToolRequestParams,
         caller: Caller,
         context: &RequestContext<RoleServer>,
-    ) -> CallToolResult {
+    ) -> Result<CallToolResponse, ErrorData> {
+        let matter = self.matter(request, context);
+        let handler = self.clone();
+        match asking::way(context) {
+            Way::Within(asker) => {
+                let line = Line::within(caller, asker, context);
+                Ok(handler.run_tool(matter, line).await.into())
+            }
+            Way::Again => {
+                let run = |matter, line| handler.run_tool(matter, line);
+                Ok(self.rounds.go_on(Errand::begin(matter, caller, context, run), context).await)
+            }
+        }
+    }
+
+    /// The client comes back with what a person said. Who called was settled when the call began.
+    async fn go_on(
+        &self,
+        state: &str,
+        mut request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let answers = request.input_responses.take().unwrap_or_default();
+        let errand = self.rounds.resume(state, &self.matter(request, context), &answers)?;
+        Ok(self.rounds.go_on(errand, context).await)
+    }
+
+    fn matter(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Matter {
+        let guest = Guest::caller(&context.extensions);
+        Matter {
+            connection: guest.unwrap_or_else(|| self.callers.usual.clone()).name,
+            tool: request.name.into_owned(),
+            arguments: request.arguments.unwrap_or_default(),
+        }
+    }
+
+    async fn run_tool(self, matter: Matter, line: Line) -> CallToolResult {
+        match matter.tool.as_str() {
+            tools::RUN_SUBAGENTS => self.run_many(matter.arguments, &line).await,
+            _ => self.run_one(matter.arguments, &line).await,
+        }
+    }
+
+    async fn run_one(&self, arguments: JsonObject, line: &Line) -> CallToolResult {
         let report = match parse::<Task>(arguments) {
-            Ok(task) => self.run(task, caller, context).await,
+            Ok(task) => self.run(task, line).await,
             Err(failure) => self.orchestrator.refused("", failure),
         };
         answer::one(&report)
     }
 
-    async fn run_many(
-        &self,
-        arguments: JsonObject,
-        caller: &Caller,
-        context: &RequestContext<RoleServer>,
-    ) -> CallToolResult {
+    async fn run_many(&self, arguments: JsonObject, line: &Line) -> CallToolResult {
         let tasks = match parse::<Tasks>(arguments) {
             Ok(Tasks { tasks }) if !tasks.is_empty() => tasks,
             Ok(_) => return answer::one(&self.orchestrator.refused("", no_tasks())),
             Err(failure) => return answer::one(&self.orchestrator.refused("", failure)),
         };
-        let runs = tasks.into_iter().map(|task| self.run(task, caller.clone(), context));
+        let runs = tasks.into_iter().map(|task| self.run(task, line));
         answer::many(&futures_util::future::join_all(runs).await)
     }
 
@@ -96,32 +144,24 @@ impl Handler {
     }
 
     /// One run, with progress where the caller asked for it.
-    async fn run(
-        &self,
-        task: Task,
-        caller: Caller,
-        context: &RequestContext<RoleServer>,
-    ) -> Report {
+    async fn run(&self, task: Task, line: &Line) -> Report {
+        let Line { caller, asker, cancel, .. } = line.clone();
         let (request, claimed) = task.split();
         if let Some(claimed) = claimed.filter(|claimed| *claimed != caller.name) {
             let failure = mismatch(&caller, &claimed);
             return self.orchestrator.turn_away(&caller, &request.agent_name, failure);
         }
-        let _slot = match Guest::run_slot(&context.extensions) {
+        let _slot = match Guest::run_slot(&line.extensions) {
             Ok(slot) => slot,
             Err(failure) => {
                 return self.orchestrator.turn_away(&caller, &request.agent_name, failure);
             }
         };
         let (board, status) = StatusBoard::new();
-        let token = context.meta.get_progress_token();
-        let telling =
-            token.map(|token| tokio::spawn(progress::report(context.peer.clone(), token, status)));
-        let report = self.orchestrator.run(request, caller, board, context.ct.clone()).await;
-        if let Some(telling) = telling {
-            // Progress after the answer would be about a call that is over.
-            let _ = timeout(LAST_NEWS, telling).await;
-        }
+        let telling = tokio::spawn(progress::report(line.listener.clone(), status));
+        let report = self.orchestrator.run(request, caller, board, cancel, asker).await;
+        // Progress after the answer would be about a call that is over.
+        let _ = timeout(LAST_NEWS, telling).await;
         report
     }
 
@@ -179,24 +219,27 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = request.arguments.unwrap_or_default();
+        let delegates = matches!(request.name.as_ref(), tools::RUN_SUBAGENT | tools::RUN_SUBAGENTS);
+        if let Some(state) = request.request_state.clone().filter(|_| delegates) {
+            return self.go_on(&state, request, &context).await;
+        }
         let caller = self.callers.of(&request.name, &context);
         match (request.name.as_ref(), caller) {
-            (ATTEST, _) => match self.callers.hear(arguments, &context) {
-                Some(heard) => Ok(heard.into()),
-                None => Err(no_tool(ATTEST)),
-            },
-            (tools::RUN_SUBAGENT, Ok(caller)) => {
-                Ok(self.run_one(arguments, caller, &context).await.into())
+            (ATTEST, _) => {
+                match self.callers.hear(request.arguments.unwrap_or_default(), &context) {
+                    Some(heard) => Ok(heard.into()),
+                    None => Err(no_tool(ATTEST)),
+                }
             }
-            (tools::RUN_SUBAGENTS, Ok(caller)) => {
-                Ok(self.run_many(arguments, &caller, &context).await.into())
+            (tools::RUN_SUBAGENT | tools::RUN_SUBAGENTS, Ok(caller)) => {
+                self.delegate(request, caller, &context).await
             }
             (tools::RUN_SUBAGENT | tools::RUN_SUBAGENTS, Err(doubt)) => {
                 let (caller, failure) = (&self.callers.usual, doubtful(doubt));
                 Ok(answer::one(&self.orchestrator.turn_away(caller, "", failure)).into())
             }
             (name, caller) if self.is_gateway_tool(name) => {
+                let arguments = request.arguments.unwrap_or_default();
                 gateway_tools::call(&self.gateway, caller, name, arguments, &context).await
             }
             (unknown, _) => Err(no_tool(unknown)),

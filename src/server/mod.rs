@@ -1,15 +1,18 @@
 //! MCP in and out; no decisions.
 
 mod answer;
+mod asking;
 mod gateway_offers;
 mod gateway_server;
 pub mod gateway_tools;
 mod guest;
 mod handler;
 pub mod http;
+mod line;
 mod offer_changes;
 mod progress;
 mod raw_results;
+mod rounds;
 mod stdio;
 mod stdio_and_http;
 mod tools;

@@ -19,7 +19,7 @@ fn run(settings: &str, prompt: &str) -> Value {
 #[test_case("permissions: {ask: [\"Edit(notes/**)\"], allow: [\"Edit\"]}", "FAKE ask Edit {\"file_path\":\"x\"}",
     "`Edit(notes/**)` in `permissions.ask`"; "a person would have to be asked")]
 #[test_case("permissions: {allow: [\"Bash(curl:*)\"]}", "FAKE ask Bash {\"command\":\"rm x\"}",
-    "a rule for `Bash` in `permissions.allow`"; "no rule and no suggestion")]
+    "no rule for `Bash` in `permissions.allow`"; "no rule and no suggestion")]
 fn a_refusal_names_the_rule_to_agent_and_caller(settings: &str, prompt: &str, rule: &str) {
     let report = run(settings, prompt);
     let told_agent = report["result"].as_str().unwrap();

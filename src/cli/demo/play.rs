@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use super::cast::Cast;
 use super::page::Page;
 use super::scene::Scene;
 use crate::base::{RunId, one_line, shorten};
-use crate::call::{Orchestrator, Request, StatusBoard};
+use crate::call::{Nobody, Orchestrator, Request, StatusBoard};
 use crate::claude::{Block, Frame, ToolResult, parse_line, summarize_tool};
 use crate::cli::render;
 use crate::cli::runtime::quiet_gateway;
@@ -65,8 +66,9 @@ pub(super) async fn with_a_stand_in(
         ..Request::default()
     };
     let board = tokio::spawn(watch_subagent(RunBoard::at(&scene.data_dir())));
+    let nobody = Arc::new(Nobody::because("nobody takes part in the demo"));
     let report = orchestrator
-        .run(request, Caller::main(), StatusBoard::new().0, CancellationToken::new())
+        .run(request, Caller::main(), StatusBoard::new().0, CancellationToken::new(), nobody)
         .await;
     orchestrator.end_all().await;
     board.abort();

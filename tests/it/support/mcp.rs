@@ -64,12 +64,23 @@ impl McpClient {
         client
     }
 
+    /// Starts the server for a client whose person can be asked.
+    pub fn connect_asking(command: Command) -> Self {
+        let mut client = Self::start(command);
+        client.initialize_with(json!({ "elicitation": {} }));
+        client
+    }
+
     /// The handshake of 2025-11-25.
     pub fn initialize(&mut self) -> Value {
+        self.initialize_with(json!({}))
+    }
+
+    fn initialize_with(&mut self, capabilities: Value) -> Value {
         let answer = self.request(
             "initialize",
             json!({
-                "protocolVersion": "2025-11-25", "capabilities": {},
+                "protocolVersion": "2025-11-25", "capabilities": capabilities,
                 "clientInfo": { "name": "test", "version": "0" },
             }),
         );
@@ -148,6 +159,23 @@ impl McpClient {
 
     pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.request("tools/call", json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// The next question to the person whose text contains `about`.
+    pub fn question(&mut self, about: &str) -> Value {
+        self.await_notification(|message| {
+            message["method"] == "elicitation/create"
+                && message["params"]["message"].as_str().is_some_and(|text| text.contains(about))
+        })
+    }
+
+    /// The person's answer to a question: `accept` with a decision, or an action alone.
+    pub fn reply(&mut self, question: &Value, decision: &str) {
+        let result = match decision {
+            "decline" | "cancel" => json!({ "action": decision }),
+            decision => json!({ "action": "accept", "content": { "decision": decision } }),
+        };
+        self.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": result }));
     }
 
     /// Whether the server has ended by itself, waiting for it.
