@@ -134,6 +134,12 @@ pub fn create_private_dir(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(PRIVATE_DIR))
 }
 
+/// Whether a file could be made in a folder now; makes the folder where it is missing.
+pub fn check_writable(path: &Path) -> io::Result<()> {
+    create_private_dir(path)?;
+    tempfile::tempfile_in(path).map(drop)
+}
+
 /// A folder for a moment: private, and gone with all that is in it when dropped.
 #[derive(Debug)]
 pub struct ScratchDir {

@@ -12,8 +12,9 @@ mod text;
 mod time;
 
 pub use files::{
-    ReadRefused, ScratchDir, Staged, append_durably, append_line, create_private_dir, read_bounded,
-    read_inside, remove_file, set_aside, sweep_staged, write_atomic, write_project_file,
+    ReadRefused, ScratchDir, Staged, append_durably, append_line, check_writable,
+    create_private_dir, read_bounded, read_inside, remove_file, set_aside, sweep_staged,
+    write_atomic, write_project_file,
 };
 pub use ids::{AgentName, InvalidAgentName, RESERVED_MAIN, RunId};
 pub use json_lines::{Lined, LinedMember, LinedValue, NotJson, parse_json_lines};

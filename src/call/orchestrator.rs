@@ -24,7 +24,7 @@ use crate::config::Settings;
 use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Outcome, Report};
-use crate::record::CostLedger;
+use crate::record::{CostLedger, RunMetrics};
 use crate::sessions::SessionStore;
 use crate::worker::{Admission, RunBoard, Shutdown};
 
@@ -40,6 +40,7 @@ pub struct Orchestrator {
     pub(super) purse: Purse,
     pub(super) admission: Admission,
     pub(super) runs: RunBoard,
+    pub(super) metrics: RunMetrics,
     shutdown: Shutdown,
     pub(super) running: TaskTracker,
 }
@@ -59,6 +60,7 @@ impl Orchestrator {
         Arc::new(Self {
             admission,
             runs: RunBoard::at(&settings.data_dir()),
+            metrics: RunMetrics::default(),
             sessions,
             purse: Purse::new(CostLedger::at(&settings.data_dir())),
             history,
@@ -93,7 +95,11 @@ impl Orchestrator {
         let call = Call::new(request, caller, board, self.leashed(cancel), asker, &self.gateway);
         let shared = Arc::clone(self);
         // A task of its own: a caller that goes away drops its future, and the run must still end in order.
-        let run = self.running.spawn(async move { call.run(&shared).await });
+        let run = self.running.spawn(async move {
+            let report = call.run(&shared).await;
+            shared.metrics.count(&report);
+            report
+        });
         match run.await {
             Ok(report) => report,
             Err(_) => self.refused(&asked, broken()),

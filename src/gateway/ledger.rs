@@ -12,7 +12,9 @@ use super::gateway::Who;
 use crate::base::RunId;
 use crate::identity::Caller;
 use crate::policy::{Decision, Evaluation, evaluate};
-use crate::record::{AuditLine, AuditLog, AuditOptions, Ending, Measured, Metrics, MetricsReport};
+use crate::record::{
+    AuditLine, AuditLog, AuditOptions, CallCount, Ending, Measured, Metrics, MetricsReport,
+};
 
 /// A request on its way, as far as it is known.
 pub(super) struct Draft {
@@ -103,6 +105,10 @@ impl Ledger {
     pub(super) fn add(&self, line: &AuditLine) {
         // A log that cannot be written stops the next request.
         let _ = self.write(line);
+    }
+
+    pub(super) fn calls(&self) -> Vec<CallCount> {
+        self.metrics.calls()
     }
 
     pub(super) fn metrics(&self) -> MetricsReport {

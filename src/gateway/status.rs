@@ -8,7 +8,7 @@ use super::error::GatewayError;
 use super::gateway::{Gateway, Who};
 use super::ledger::Draft;
 use crate::policy::evaluate;
-use crate::record::MetricsReport;
+use crate::record::{CallCount, MetricsReport};
 
 impl Gateway {
     /// What `get_gateway_status` shows to an agent that may see anything at all.
@@ -52,6 +52,16 @@ impl Gateway {
         })
     }
 
+    /// Every combination of agent, server, tool and decision so far.
+    pub fn call_counts(&self) -> Vec<CallCount> {
+        self.ledger.calls()
+    }
+
+    /// Why the audit log could not be written, if it could not.
+    pub fn audit_problem(&self) -> Option<String> {
+        self.ledger.problem()
+    }
+
     fn message(&self) -> &'static str {
         let report = &self.in_force.load().report;
         let broken =
@@ -59,7 +69,8 @@ impl Gateway {
         if broken { "a file is broken; the last good version is in force" } else { "all is well" }
     }
 
-    fn server_states(&self, sees: &dyn Fn(&str) -> bool) -> Value {
+    /// The states of all servers of `.mcp.json`, each with the agents that have one of their own.
+    pub fn server_states(&self, sees: &dyn Fn(&str) -> bool) -> Value {
         let in_force = self.in_force();
         let mut states: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for entry in in_force.servers.entries().iter().filter(|entry| sees(&entry.name)) {

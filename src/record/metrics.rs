@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::call_counts::{CallCount, CallCounts};
 use super::histogram::Histogram;
 use crate::base::shorten;
 
@@ -25,6 +26,7 @@ struct Groups {
     agents: BTreeMap<String, Series>,
     servers: BTreeMap<String, Series>,
     tools: BTreeMap<String, Series>,
+    calls: CallCounts,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +96,7 @@ impl Metrics {
     pub fn count(&self, measured: &Measured<'_>) {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         series(&mut groups.agents, measured.agent).add(measured);
+        groups.calls.add(measured);
         let Some(server) = measured.server else { return };
         // A name that was refused need not exist: it would only fill the table.
         if measured.ending == Ending::Denied {
@@ -103,6 +106,11 @@ impl Metrics {
         if let Some(tool) = measured.tool {
             series(&mut groups.tools, &format!("{server}/{tool}")).add(measured);
         }
+    }
+
+    /// Every combination of agent, server, tool and ending so far.
+    pub fn calls(&self) -> Vec<CallCount> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).calls.rows()
     }
 
     /// Everything counted so far.

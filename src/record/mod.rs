@@ -4,6 +4,7 @@
 //! Nothing here decides; it writes down what was decided, before the answer goes out.
 
 mod audit;
+mod call_counts;
 mod chain;
 mod cost_book;
 mod cost_ledger;
@@ -15,6 +16,7 @@ mod histogram;
 mod line;
 mod metrics;
 mod redaction;
+mod run_metrics;
 mod stats;
 mod story;
 mod tail;
@@ -22,6 +24,7 @@ mod unclosed;
 mod verify;
 
 pub use audit::{AuditLog, AuditOptions, AuditUnavailable};
+pub use call_counts::CallCount;
 pub use cost_book::{Account, Payment, day_of, session_of_process};
 pub use cost_ledger::CostLedger;
 pub use event::{EVENT_FORMAT, Event, RunSubject, Weight};
@@ -31,6 +34,7 @@ pub use histogram::Histogram;
 pub use line::{AUDIT_FORMAT, ArgumentDetail, AuditLine};
 pub use metrics::{Ending, Measured, Metrics, MetricsReport, SeriesReport};
 pub use redaction::{Redactor, Secret};
+pub use run_metrics::{RUN_BUCKETS, RunMetrics, RunRow, RunSeries};
 pub use stats::{AgentStats, count_by_agent};
 pub use story::{RunStory, Step, StepKind, read_stories};
 pub use tail::LogTail;

@@ -15,7 +15,7 @@ use rmcp::transport::stdio_pipes;
 use tokio_util::sync::CancellationToken;
 
 use super::guest::Guest;
-use super::http::{HttpEnd, HttpServer};
+use super::http::{HttpEnd, HttpServer, Probe};
 use super::raw_results::RawResults;
 use super::{gateway_offers, gateway_tools, offer_changes};
 use crate::gateway::Gateway;
@@ -45,7 +45,8 @@ pub async fn serve_gateway_stdio(gateway: Arc<Gateway>, stop: CancellationToken)
 /// Serves clients over HTTP until the end, then ends every server.
 pub async fn serve_gateway_http(gateway: Arc<Gateway>, server: HttpServer, end: HttpEnd) {
     let handler = GatewayServer { gateway: Arc::clone(&gateway) };
-    server.serve(Arc::clone(&gateway), move || handler.clone(), end).await;
+    let probe = Probe { gateway: Arc::clone(&gateway), orchestrator: None };
+    server.serve(probe, move || handler.clone(), end).await;
     gateway.shutdown().await;
 }
 
@@ -76,7 +77,7 @@ impl ServerHandler for GatewayServer {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        offer_changes::follow(Arc::clone(&self.gateway), context.peer);
+        offer_changes::follow(&self.gateway, &context);
     }
 
     fn accepted_subscription_filter(

@@ -248,7 +248,7 @@ impl ServerHandler for Handler {
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let handler = self.clone();
-        offer_changes::follow(Arc::clone(&self.gateway), context.peer.clone());
+        offer_changes::follow(&self.gateway, &context);
         tokio::spawn(async move {
             let caller = handler.callers.sender(&context.extensions);
             let peer = context.peer;
@@ -282,7 +282,7 @@ impl ServerHandler for Handler {
 }
 
 /// Returns some time after a client has gone; a session over HTTP ends long before the server does.
-async fn until_closed(peer: &Peer<RoleServer>) {
+pub(super) async fn until_closed(peer: &Peer<RoleServer>) {
     let mut looks = interval(LOOK_AGAIN);
     while !peer.is_transport_closed() {
         looks.tick().await;

@@ -1,13 +1,14 @@
 //! Says when the resources or prompts that a client can have may have become others.
 
-use std::future::pending;
 use std::sync::Arc;
 
 use rmcp::RoleServer;
-use rmcp::model::SubscriptionFilter;
-use rmcp::service::{Peer, SubscriptionContext};
+use rmcp::model::{Extensions, SubscriptionFilter};
+use rmcp::service::{NotificationContext, SubscriptionContext};
 use tokio::sync::broadcast::error::RecvError;
 
+use super::guest::Guest;
+use super::handler::until_closed;
 use crate::gateway::{Gateway, Offer, Who};
 
 const BOTH: [Offer; 2] = [Offer::Resources, Offer::Prompts];
@@ -51,7 +52,9 @@ pub(super) fn accept(requested: &SubscriptionFilter, accepted: &mut Subscription
 }
 
 /// Tells a client that has shaken hands, until it is gone.
-pub(super) fn follow(gateway: Arc<Gateway>, peer: Peer<RoleServer>) {
+pub(super) fn follow(gateway: &Arc<Gateway>, context: &NotificationContext<RoleServer>) {
+    let (gateway, peer) = (Arc::clone(gateway), context.peer.clone());
+    let who = sender(&context.extensions);
     tokio::spawn(async move {
         let peer = &peer;
         let tell_peer = |offer| async move {
@@ -62,7 +65,7 @@ pub(super) fn follow(gateway: Arc<Gateway>, peer: Peer<RoleServer>) {
                 }
             }
         };
-        tell(&gateway, &Who::default(), pending(), tell_peer).await;
+        tell(&gateway, &who, until_closed(peer), tell_peer).await;
     });
 }
 
@@ -77,5 +80,11 @@ pub(super) async fn listen(gateway: &Gateway, context: &SubscriptionContext) {
             }
         }
     };
-    tell(gateway, &Who::default(), context.cancelled(), tell_sink).await;
+    let who = sender(&context.request_context().extensions);
+    tell(gateway, &who, context.cancelled(), tell_sink).await;
+}
+
+/// Who is told, as far as a token says.
+fn sender(extensions: &Extensions) -> Who {
+    Who { caller: Guest::caller(extensions), ..Who::default() }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::handler::Handler;
-use super::http::{HttpEnd, HttpServer};
+use super::http::{HttpEnd, HttpServer, Probe};
 use super::stdio::{ServeError, talk_stdio};
 use crate::call::Orchestrator;
 use crate::gateway::Gateway;
@@ -54,5 +54,7 @@ async fn http(
     // The session of Claude Code that started us is not theirs.
     let caller = Caller { session_id: None, ..caller };
     let handler = Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), caller);
-    server.serve(Arc::clone(gateway), move || handler.clone(), end).await;
+    let probe =
+        Probe { gateway: Arc::clone(gateway), orchestrator: Some(Arc::clone(orchestrator)) };
+    server.serve(probe, move || handler.clone(), end).await;
 }

@@ -255,3 +255,89 @@ fn a_signal_ends_the_server_and_its_streams() {
     stream.read_to_end(&mut Vec::new()).unwrap();
     assert!(server.ended().success());
 }
+
+#[test]
+fn health_readiness_and_metrics_tell_no_secrets() {
+    let context = project();
+    let token = context.token("bot");
+    context.write(
+        ".mcp.json",
+        json!({ "mcpServers": { "away": {
+            "command": "/no/such/program", "env": { "KEY": "hunter2-secret" },
+        } } })
+        .to_string(),
+    );
+    context
+        .write(".mcp-gateway-rules.json", r#"{"agents":{"bot":{"allow":{"servers":["away"]}}}}"#);
+    let mut command = context.adjutant(["serve", "--http", "127.0.0.1:0", "--metrics-token"]);
+    command.env("ADJUTANT_CLAUDE", "/no/such/claude");
+    let server = crate::support::http::HttpServer::start(command);
+    let health = server.send(&Request::get("/healthz"));
+    assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
+
+    let ready = server.send(&Request::get("/readyz"));
+    let found: Value = serde_json::from_str(&ready.body).unwrap();
+    assert_eq!((ready.status, &found["checks"]["claude"]["ok"]), (503, &json!(false)));
+    assert_eq!(found["checks"]["catalog"], json!({ "ok": true, "agents": 1, "broken": 0 }));
+    assert_eq!(found["checks"]["store"]["ok"], true);
+    assert_eq!(found["checks"]["servers"], json!({ "up": 0, "of": 1 }));
+
+    let call = |name: &str, arguments: Value| {
+        let params = json!({ "name": name, "arguments": arguments });
+        server.send(&modern_post(&token, 1, "tools/call", params)).message()
+    };
+    call("run_subagent", json!({ "agent_name": "helper", "prompt": "Help!" }));
+    call("run_subagent", json!({ "agent_name": "made-up", "prompt": "Help!" }));
+    call("execute_tool", json!({ "server": "away", "tool": "t" }));
+    call("execute_tool", json!({ "server": "other\"} 1\nforged 2", "tool": "t" }));
+    assert_eq!(server.send(&Request::get("/metrics")).status, 401);
+    let asked = Request::get("/metrics").with("Authorization", &format!("Bearer {token}"));
+    let page = server.send(&asked);
+    assert_eq!(page.status, 200);
+    let families = parse_metrics(&page.body);
+    let value = |sample: &str| families.iter().find(|(name, _)| name == sample).map(|(_, v)| *v);
+    let runs = |agent: &str, outcome: &str| {
+        value(&format!("adjutant_runs_total{{agent=\"{agent}\",outcome=\"{outcome}\"}}"))
+    };
+    assert_eq!(runs("helper", "SPAWN_FAILED"), Some(1.0), "{}", page.body);
+    assert_eq!(runs("(unknown)", "AGENT_NOT_FOUND"), Some(1.0), "{}", page.body);
+    let calls = |server: &str, decision: &str, outcome: &str| {
+        value(&format!(
+            "adjutant_gateway_calls_total{{agent=\"bot\",server=\"{server}\",tool=\"t\",decision=\"{decision}\",outcome=\"{outcome}\"}}"
+        ))
+    };
+    assert_eq!(calls("away", "allow", "failed"), Some(1.0), "{}", page.body);
+    assert_eq!(calls("other\\\"} 1\\nforged 2", "deny", "denied"), Some(1.0), "{}", page.body);
+    assert_eq!(value("adjutant_runs_running"), Some(0.0));
+    assert!(value("process_resident_memory_bytes").unwrap() > 1e6);
+    let all = format!("{}{}{}", health.body, ready.body, page.body);
+    for secret in ["hunter2", "/no/such", token.as_str(), "KEY"] {
+        assert!(!all.contains(secret), "{secret} in {all}");
+    }
+}
+
+/// Reads the text format as strictly as its description has it: the samples with their numbers.
+fn parse_metrics(page: &str) -> Vec<(String, f64)> {
+    let mut family = String::new();
+    let mut samples = Vec::new();
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(matches!(kind, "counter" | "gauge" | "histogram"), "{line}");
+            assert_eq!(name, family, "HELP comes before TYPE");
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            rest.split(' ').next().unwrap().clone_into(&mut family);
+            continue;
+        }
+        let (sample, number) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
+        let name = sample.split('{').next().unwrap();
+        let fits = |c: char| c.is_ascii_lowercase() || c == '_';
+        assert!(name.chars().all(fits) && name.starts_with(&family), "{line} in {family}");
+        let number = number.parse().unwrap_or_else(|_| panic!("no number: {line}"));
+        samples.push((sample.to_owned(), number));
+    }
+    assert!(page.ends_with('\n') && !samples.is_empty());
+    samples
+}

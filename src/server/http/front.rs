@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use super::body::{self, Holding};
 use super::guard::Guard;
 use super::pace::Paces;
+use super::probe::Probe;
 use super::refusal::Refusal;
 use super::refusal_log::RefusalLog;
 use super::session_book::{InUse, Room, SessionBook};
@@ -46,6 +47,8 @@ pub(super) struct Front<S> {
     /// The calls whose answers are still being sent.
     pub(super) calls: TaskTracker,
     pub(super) stopping: CancellationToken,
+    pub(super) probe: Probe,
+    pub(super) metrics_need_token: bool,
 }
 
 /// A request to `/mcp`.
@@ -76,6 +79,20 @@ struct Message {
 }
 
 impl<S: ServerHandler> Front<S> {
+    /// Checks where a request for the metrics comes from, and its token where one is asked for.
+    pub(super) fn admit_to_metrics(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        self.guard.check_source(headers)?;
+        if self.metrics_need_token {
+            self.guard.require_token(headers)?;
+        }
+        Ok(())
+    }
+
+    /// Says no, and writes it down.
+    pub(super) fn refused(&self, refusal: &Refusal, from: IpAddr) -> Response {
+        self.refuse(refusal, from, &Knock::default())
+    }
+
     fn refuse(&self, refusal: &Refusal, from: IpAddr, knock: &Knock) -> Response {
         self.refusals.note(refusal, from, knock.caller.as_ref());
         refusal.answer(knock.id.as_ref())

@@ -50,6 +50,11 @@ impl Guard {
         }
     }
 
+    /// The same for what asks for a token even where callers need none.
+    pub(super) fn require_token(&self, headers: &HeaderMap) -> Result<Bearer, Refusal> {
+        self.identify(headers)?.ok_or(Refusal::NoToken)
+    }
+
     /// How many tokens are good now.
     pub(super) fn usable_tokens(&self) -> usize {
         self.tokens.usable()

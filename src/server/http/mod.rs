@@ -5,10 +5,13 @@
 
 mod body;
 mod connection;
+mod exposition;
 mod front;
 mod guard;
 mod options;
 mod pace;
+mod pages;
+mod probe;
 mod refusal;
 mod refusal_log;
 mod server;
@@ -17,4 +20,5 @@ mod tls;
 
 pub use options::{HttpOptions, OptionsError, TlsFiles};
 pub(super) use pace::{RunSlot, RunSlots};
+pub use probe::Probe;
 pub use server::{HttpEnd, HttpError, HttpServer};

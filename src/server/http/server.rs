@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::extract::Extension;
 use axum::routing::{any, get};
-use axum::{Router, http::StatusCode};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rmcp::handler::server::ServerHandler;
 use rmcp::transport::StreamableHttpService;
@@ -26,10 +26,10 @@ use super::front::{Front, Peer, mcp};
 use super::guard::Guard;
 use super::options::{HttpOptions, OptionsError};
 use super::pace::Paces;
+use super::probe::Probe;
 use super::refusal_log::RefusalLog;
 use super::session_book::{SESSION_LIMITS, SessionBook};
-use super::{connection, tls};
-use crate::gateway::Gateway;
+use super::{connection, pages, tls};
 use crate::identity::TokenBook;
 
 /// Open files that are wanted where the system lets us have them; a connection is one.
@@ -84,7 +84,7 @@ impl HttpServer {
     /// Serves until the end, with a handler for each session or request.
     pub async fn serve<S: ServerHandler>(
         self,
-        gateway: Arc<Gateway>,
+        probe: Probe,
         handler: impl Fn() -> S + Send + Sync + 'static,
         end: HttpEnd,
     ) {
@@ -92,7 +92,7 @@ impl HttpServer {
         // Cancelled when all calls are over: ends the streams that would go on for ever.
         let closing = CancellationToken::new();
         let (listener, tls) = (self.listener, self.tls);
-        let front = front(&self.options, self.guard, gateway, handler, &end, &closing);
+        let front = front(&self.options, self.guard, probe, handler, &end, &closing);
         let sweeping = tokio::spawn(sweep(Arc::clone(&front), closing.clone()));
         let connections = TaskTracker::new();
         let router = router(&front);
@@ -117,7 +117,7 @@ impl HttpServer {
 fn front<S: ServerHandler>(
     options: &HttpOptions,
     guard: Guard,
-    gateway: Arc<Gateway>,
+    probe: Probe,
     handler: impl Fn() -> S + Send + Sync + 'static,
     end: &HttpEnd,
     closing: &CancellationToken,
@@ -141,16 +141,20 @@ fn front<S: ServerHandler>(
         book: SessionBook::new(SESSION_LIMITS),
         guard,
         paces: Paces::new(options.requests_per_second, options.runs_at_once),
-        refusals: RefusalLog::new(gateway),
+        refusals: RefusalLog::new(Arc::clone(&probe.gateway)),
         calls: TaskTracker::new(),
         stopping: end.stopping.clone(),
+        probe,
+        metrics_need_token: options.metrics_need_token,
     })
 }
 
 fn router<S: ServerHandler>(front: &Arc<Front<S>>) -> Router {
     Router::new()
         .route("/mcp", any(mcp::<S>))
-        .route("/healthz", get(async || (StatusCode::OK, "ok\n")))
+        .route("/healthz", get(pages::health))
+        .route("/readyz", get(pages::ready::<S>))
+        .route("/metrics", get(pages::metrics::<S>))
         .with_state(Arc::clone(front))
 }
 

@@ -93,6 +93,11 @@ impl SessionBook {
         seats.iter().filter(|(_, seat)| is_idle(seat)).map(|(id, _)| id.clone()).collect()
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Seat>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
