@@ -6,6 +6,7 @@ mod files;
 mod ids;
 mod json_lines;
 mod lock;
+mod process;
 mod scratch;
 mod shared_log;
 mod text;
@@ -19,7 +20,11 @@ pub use files::{
 pub use ids::{AgentName, InvalidAgentName, RESERVED_MAIN, RunId};
 pub use json_lines::{Lined, LinedMember, LinedValue, NotJson, parse_json_lines};
 pub use lock::{FileLock, LockBusy};
-pub use scratch::{create_new_dir, remove_tree, rename, write_new, write_program, write_volatile};
+pub use process::ProcessStat;
+pub use scratch::{
+    create_new_dir, make_private, remove_empty_dir, remove_tree, rename, write_new, write_program,
+    write_volatile,
+};
 pub use shared_log::{SharedLog, SharedSnapshot, SharedTail, note_path, snapshot_shared_log};
 pub use text::{nearest, one_line, shorten, without_controls};
 pub use time::{Timestamp, now, parse_age};

@@ -36,6 +36,16 @@ pub fn create_new_dir(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
+/// Lets nobody but its owner read and write what stands there.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(0o600))
+}
+
+/// Removes a folder in which nothing is left; one that holds something, or is gone, stays as it is.
+pub fn remove_empty_dir(path: &Path) {
+    let _ = fs::remove_dir(path);
+}
+
 /// Gives a file or folder another name.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)

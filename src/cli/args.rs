@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use super::audit::AuditArguments;
 use super::auth::AuthCommand;
@@ -19,7 +19,7 @@ use super::show::ShowArguments;
 use super::stats::StatsArguments;
 use super::token::TokenCommand;
 
-use super::{costs, demo, doctor, gateway, plan, run, serve, trust};
+use super::{costs, demo, doctor, gateway, hook, plan, run, serve, trust};
 
 /// Delegates work to Claude Code subagents that have rights, tools and limits of their own.
 #[derive(Debug, Parser)]
@@ -143,6 +143,7 @@ pub(super) enum Command {
     Doctor(doctor::DoctorArguments),
     Demo(demo::DemoArguments),
     Gateway(gateway::GatewayArguments),
+    Hook(hook::HookArguments),
 
     /// Make, show and revoke the tokens of callers that come over HTTP
     #[command(
@@ -177,9 +178,4 @@ pub(super) struct Init {
     /// Print what was done as JSON
     #[arg(long)]
     pub(super) json: bool,
-}
-
-/// The names of all commands.
-pub(super) fn command_names() -> Vec<String> {
-    Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }

@@ -8,9 +8,9 @@ use clap::Parser;
 use super::args::{Arguments, Command};
 use super::exit::Exit;
 use super::{
-    audit, auth, check, completions, costs, demo, doctor, events, explain, gateway, init, list,
-    matrix, new, plan, render, run as run_command, runs, schema, serve, sessions, show, stats,
-    token, trust,
+    audit, auth, check, completions, costs, demo, doctor, events, explain, gateway, hook, init,
+    list, matrix, new, plan, render, run as run_command, runs, schema, serve, sessions, show,
+    stats, token, trust,
 };
 use crate::config::Settings;
 use crate::worker;
@@ -21,6 +21,9 @@ pub fn main() -> ExitCode {
         return code;
     }
     if let Some(code) = demo::hidden_command() {
+        return code;
+    }
+    if let Some(code) = hook::hidden_command() {
         return code;
     }
     run(&Arguments::parse()).into()
@@ -50,6 +53,7 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Plan(arguments) => plan::run(arguments, settings),
         Command::Doctor(arguments) => doctor::run(arguments, settings),
         Command::Demo(arguments) => demo::run(arguments, settings),
+        Command::Hook(_) => hook::run(),
         Command::Gateway(arguments) => gateway::run(arguments, &settings),
         Command::Auth(command) => auth::run(&settings, command),
         Command::Token(command) => token::run(&settings, command),

@@ -16,6 +16,7 @@ mod events;
 mod exit;
 mod explain;
 mod gateway;
+mod hook;
 mod http;
 mod init;
 mod list;

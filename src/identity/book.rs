@@ -1,10 +1,12 @@
 //! Attestations that wait for their calls: each is used once, expires, and cannot be contradicted unnoticed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::attestation::Attestation;
+use super::inbox;
 
 /// How long one is good. A person may be asked for permission between the hook and the call.
 const LIFETIME: Duration = Duration::from_hours(1);
@@ -26,6 +28,8 @@ pub enum Way {
 #[derive(Debug, Default)]
 pub struct Attestations {
     book: Mutex<Book>,
+    /// Where hooks leave files, if they must.
+    inbox: OnceLock<PathBuf>,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +71,16 @@ impl Attestations {
 
     /// Uses up what is attested about a call; `None` if nothing is.
     pub fn take(&self, tool_use_id: &str, tool: &str) -> Result<Option<Attestation>, Doubt> {
+        if let Some(inbox) = self.inbox.get() {
+            inbox::collect(inbox, self);
+        }
         self.take_at(tool_use_id, tool, Instant::now())
+    }
+
+    /// Looks into this folder before each call from now on.
+    pub(super) fn read_files_in(&self, inbox: PathBuf) {
+        // The first one stays: there is one meeting place for a connection.
+        let _ = self.inbox.set(inbox);
     }
 
     fn add_at(&self, said: Attestation, way: Way, now: Instant) -> bool {

@@ -9,7 +9,7 @@ use super::handler::Handler;
 use super::raw_results::RawResults;
 use crate::call::Orchestrator;
 use crate::gateway::Gateway;
-use crate::identity::{Attestations, Caller};
+use crate::identity::{Attestations, Caller, Reception};
 
 /// Serves one caller until it goes away; then ends what it had started.
 pub async fn serve_stdio(
@@ -29,6 +29,7 @@ pub(super) async fn talk_stdio(
     caller: Caller,
 ) -> Result<(), ServeError> {
     let attested = Arc::new(Attestations::default());
+    let _reception = Reception::open(&attested);
     let handler =
         Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), caller).attested_by(attested);
     let stopping = orchestrator.shutdown().stopping().clone();

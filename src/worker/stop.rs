@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use super::board::{RunBoard, RunCard};
 use super::stamp::ProcessStamp;
-use super::tree::Stat;
+use super::tree::{Reach, Stat};
 
 /// How long a server has to end its run itself, with an interrupt and a report, before its keeper is told.
 const SERVER_PATIENCE: Duration = Duration::from_secs(3);

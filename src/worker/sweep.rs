@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::tree;
+use super::tree::{self, Reach};
 use crate::base::RunId;
 use crate::config::env_vars;
 

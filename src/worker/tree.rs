@@ -9,39 +9,16 @@ use std::fs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What `/proc/<pid>/stat` says that matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) pid: i32,
-    pub(super) parent: i32,
-    pub(super) state: char,
-    pub(super) started: u64,
+pub(super) use crate::base::ProcessStat as Stat;
+
+/// Reaching a process that was looked at.
+pub(super) trait Reach {
+    /// Sends a signal to exactly this process; says whether it was sent.
+    fn signal(&self, signal: Signal) -> bool;
 }
 
-impl Stat {
-    /// Reads a process; `None` if there is none of this pid.
-    pub(super) fn read(pid: i32) -> Option<Self> {
-        Self::parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    /// The second field is a name the process chose, parentheses and all: fields count from the last `)`.
-    fn parse(pid: i32, bytes: &[u8]) -> Option<Self> {
-        let text = String::from_utf8_lossy(bytes);
-        let (_, fields) = text.rsplit_once(')')?;
-        let mut fields = fields.split_ascii_whitespace();
-        let state = fields.next()?.chars().next()?;
-        let parent = fields.next()?.parse().ok()?;
-        let started = fields.nth(17)?.parse().ok()?;
-        Some(Self { pid, parent, state, started })
-    }
-
-    /// Whether it is dead and waits only to be collected.
-    pub(super) fn has_ended(&self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x')
-    }
-
-    /// Sends a signal to exactly this process; says whether it was sent.
-    pub(super) fn signal(&self, signal: Signal) -> bool {
+impl Reach for Stat {
+    fn signal(&self, signal: Signal) -> bool {
         pinned::signal(self, signal)
     }
 }
@@ -119,13 +96,6 @@ mod pinned {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_with_parentheses_and_spaces_is_no_trap() {
-        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 12345 1 1\n";
-        let expected = Stat { pid: 42, parent: 7, state: 'S', started: 12345 };
-        assert_eq!(Stat::parse(42, line), Some(expected));
-    }
 
     #[test]
     fn a_signal_for_an_earlier_process_of_the_same_pid_is_not_sent() {

@@ -1,5 +1,6 @@
 //! Who is calling: the main agent and its native subagents, told apart by what Claude Code itself attests.
 
+mod attacks;
 mod native;
 
 use std::fs;

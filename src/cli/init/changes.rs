@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
 use super::json_text::JsonRefused;
-use super::merge::{self, Act, HOOKS, Hook, Merged};
+use super::merge::{self, HOOKS, Merged};
 use super::section::{self, MarksRefused};
 use crate::base::{self, ReadRefused};
 use crate::catalog::{Snapshot, subagents_section};
@@ -84,18 +84,11 @@ pub(super) enum InitError {
 }
 
 /// Everything that makes a project ready for Claude Code.
-pub(super) fn whole(
-    settings: &Settings,
-    program: &str,
-    commands: &[String],
-) -> Result<Vec<Change>, InitError> {
+pub(super) fn whole(settings: &Settings, program: &str) -> Result<Vec<Change>, InitError> {
     let root = &settings.root;
     let mut changes = vec![json_file(root, SERVERS_FILE, |text| merge::add_server(text, program))?];
-    let hooks = known_hooks(commands);
-    if !hooks.is_empty() {
-        let with_hooks = |text: Option<&str>| merge::add_hooks(text, program, &hooks);
-        changes.push(json_file(root, SETTINGS_FILE, with_hooks)?);
-    }
+    let with_hooks = |text: Option<&str>| merge::add_hooks(text, program, HOOKS);
+    changes.push(json_file(root, SETTINGS_FILE, with_hooks)?);
     let first = first_agent(settings)?;
     let section = section_of(settings, first.as_ref())?;
     changes.extend(first);
@@ -109,15 +102,6 @@ pub(super) fn section_only(settings: &Settings) -> Result<Vec<Change>, InitError
     let before = before.ok_or(InitError::NoSection)?;
     let after = renewed(&before, &section_of(settings, None)?)?;
     Ok(vec![Change { path: MAIN_PROMPT.into(), before: Some(before), after, note: None }])
-}
-
-/// The hooks whose commands this program has.
-pub(super) fn known_hooks(commands: &[String]) -> Vec<Hook> {
-    let known = |hook: &&Hook| match hook.act {
-        Act::Command(ours) => commands.iter().any(|command| command == ours),
-        Act::Tool(..) => true,
-    };
-    HOOKS.iter().filter(known).copied().collect()
 }
 
 /// Writes what is needed, each file whole.

@@ -8,7 +8,7 @@ use similar::TextDiff;
 
 use super::changes::{self, Change, InitError, MAIN_PROMPT};
 use super::merge::SERVER_NAME;
-use crate::cli::args::{self, Init};
+use crate::cli::args::Init;
 use crate::cli::exit::Exit;
 use crate::cli::render;
 use crate::config::Settings;
@@ -44,7 +44,7 @@ fn prepare(settings: &Settings, wishes: Init) -> Result<Vec<Change>, InitError> 
     let changes = if wishes.refresh {
         changes::section_only(settings)?
     } else {
-        changes::whole(settings, &program(), &args::command_names())?
+        changes::whole(settings, &program())?
     };
     if !wishes.dry_run {
         changes::write(&settings.root, &changes)?;
@@ -127,9 +127,6 @@ fn hints(settings: &Settings) -> Vec<String> {
     let mentions = |file: &str, text: &str| {
         changes::read(&settings.root, file).ok().flatten().is_some_and(|found| found.contains(text))
     };
-    if changes::known_hooks(&args::command_names()).is_empty() {
-        hints.push("no hooks were registered: this version has none".to_owned());
-    }
     if !mentions("CLAUDE.md", MAIN_PROMPT)
         && !mentions(".claude/CLAUDE.md", "main/system-prompt.md")
     {

@@ -45,6 +45,18 @@ pub(super) const HOOKS: &[Hook] = &[
         ),
     },
     Hook::command("PreToolUse", Some("*")),
+    Hook::command("PostToolUse", Some("*")),
+    Hook::command("PostToolUseFailure", Some("*")),
+    Hook::command("PermissionRequest", Some("*")),
+    Hook::command("PermissionDenied", Some("*")),
+    Hook::command("Notification", None),
+    Hook::command("UserPromptSubmit", None),
+    Hook::command("SessionStart", None),
+    Hook::command("SessionEnd", None),
+    Hook::command("SubagentStart", None),
+    Hook::command("SubagentStop", None),
+    Hook::command("PreCompact", None),
+    Hook::command("Stop", None),
 ];
 
 /// What became of a file.
