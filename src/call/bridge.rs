@@ -1,36 +1,41 @@
 //! What Adjutant answers when an agent's process asks: may this tool run, and what do its servers say?
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::time::interval;
+use tokio_util::sync::CancellationToken;
 
 use super::approvals::{Approvals, Verdict};
 use super::outlet::Outlet;
 use super::recorder::Recorder;
 use super::status::StatusBoard;
-use crate::base::{one_line, shorten};
+use crate::base::{RunId, one_line, shorten};
 use crate::catalog::Agent;
 use crate::claude::{
     Approval, ApprovalRequest, BoxFuture, Handle, HookVerdict, Observation, Parent, ToolUse,
 };
-use crate::gateway::Tunnel;
+use crate::gateway::{Tell, Tunnel};
 use crate::outcome::Denial;
 use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
 
 /// How often a run that waits for a person shows that it lives.
 const MOST_SILENCE: Duration = Duration::from_secs(1);
 const LEAST_SILENCE: Duration = Duration::from_millis(1);
+const NOBODY: &str = "Denied by Adjutant: no call is going on.";
 
 /// Our side of a process's pipe. It lives as long as the process; what it sees and answers is for the run that uses it now.
 pub(super) struct Bridge {
     agent: Arc<Agent>,
     tunnel: Option<Arc<Tunnel>>,
     outlet: Arc<Outlet>,
-    errand: Mutex<Arc<Errand>>,
+    /// `None` while no run uses the process.
+    errand: Mutex<Option<Arc<Errand>>>,
     last_sign: watch::Sender<Instant>,
+    /// Cancelled when the process did something while no run used it.
+    odd: CancellationToken,
 }
 
 /// What a process does for one run: where it is shown, and what was seen of it.
@@ -77,29 +82,63 @@ pub(super) struct Seen {
     pub(super) denials: Vec<Denial>,
     /// Whether any tool has run: from then on nothing is tried twice.
     pub(super) tool_ran: bool,
+    /// Whether the process said that the turn began.
+    pub(super) began: bool,
+    /// Whether a result came that no turn was waiting for.
+    pub(super) stale: bool,
 }
 
 impl Bridge {
-    pub(super) fn new(
-        agent: Arc<Agent>,
-        tunnel: Option<Arc<Tunnel>>,
-        errand: Arc<Errand>,
-    ) -> Arc<Self> {
+    /// The bridge of a process that no run uses yet.
+    pub(super) fn new(agent: Arc<Agent>, tunnel: Option<Arc<Tunnel>>) -> Arc<Self> {
         let (last_sign, _) = watch::channel(Instant::now());
-        let outlet = Arc::default();
-        Arc::new(Self { agent, tunnel, outlet, errand: Mutex::new(errand), last_sign })
+        let (outlet, odd) = (Arc::default(), CancellationToken::new());
+        Arc::new(Self { agent, tunnel, outlet, errand: Mutex::default(), last_sign, odd })
     }
 
     /// The process is ready: what its servers say on their own finds the way to it from now on.
     pub(super) fn opened(&self, handle: Handle) {
         self.outlet.open(handle);
         if let Some(tunnel) = &self.tunnel {
-            tunnel.tell_changes(&self.outlet.tell(self.errand(), self.last_sign.clone()));
+            tunnel.tell_changes(&self.tell());
         }
     }
 
-    fn errand(&self) -> Arc<Errand> {
-        Arc::clone(&self.errand.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The way into the process for its servers; progress is shown in the run that uses it now.
+    fn tell(&self) -> Tell {
+        self.outlet.tell(self.current().clone(), self.last_sign.clone())
+    }
+
+    /// From now on it is this run that uses the process.
+    pub(super) fn attend(&self, run: RunId, errand: &Arc<Errand>) {
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.serve(run);
+        }
+        self.last_sign.send_replace(Instant::now());
+        *self.current() = Some(Arc::clone(errand));
+    }
+
+    /// No run uses the process any more; whatever it does now is odd.
+    pub(super) fn rest(&self) {
+        *self.current() = None;
+    }
+
+    /// Cancelled when the process did something while no run used it.
+    pub(super) fn oddity(&self) -> CancellationToken {
+        self.odd.clone()
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Errand>>> {
+        self.errand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The run that uses the process; without one, what it does is odd.
+    fn errand(&self) -> Option<Arc<Errand>> {
+        let errand = self.current().clone();
+        if errand.is_none() {
+            self.odd.cancel();
+        }
+        errand
     }
 
     /// When the process last gave a sign of life.
@@ -109,7 +148,8 @@ impl Bridge {
 
     fn refuse(&self, tool: &str, rule: &str) {
         let denial = Denial { tool: tool.to_owned(), rule: rule.to_owned() };
-        self.errand().note(|seen| {
+        let Some(errand) = self.errand() else { return };
+        errand.note(|seen| {
             if !seen.denials.contains(&denial) {
                 seen.denials.push(denial);
             }
@@ -169,7 +209,9 @@ impl Bridge {
 impl Parent for Bridge {
     fn pre_tool_use(&self, tool_use: ToolUse) -> BoxFuture<'_, HookVerdict> {
         Box::pin(async move {
-            let errand = self.errand();
+            let Some(errand) = self.errand() else {
+                return HookVerdict::Deny { reason: NOBODY.to_owned() };
+            };
             errand.record(|recorder| recorder.tool_wanted(&tool_use));
             let verdict = self.judge_use(&tool_use);
             if let HookVerdict::Deny { reason } = &verdict {
@@ -182,7 +224,9 @@ impl Parent for Bridge {
 
     fn can_use_tool(&self, request: ApprovalRequest) -> BoxFuture<'_, Approval> {
         Box::pin(async move {
-            let errand = self.errand();
+            let Some(errand) = self.errand() else {
+                return Approval::Deny { message: NOBODY.to_owned() };
+            };
             errand.record(|recorder| recorder.permission_asked(&request));
             let approval = self.answer(&request, &errand).await;
             if let Approval::Deny { message } = &approval {
@@ -195,9 +239,15 @@ impl Parent for Bridge {
 
     fn mcp_message(&self, server: String, message: Value) -> BoxFuture<'_, Option<Value>> {
         Box::pin(async move {
+            // Its lists may be asked for before the first prompt; what acts needs a run.
+            let acts = message.get("method").and_then(Value::as_str) == Some("tools/call");
+            if acts && self.errand().is_none() {
+                let error = json!({ "code": -32000, "message": NOBODY });
+                return Some(json!({ "jsonrpc": "2.0", "id": message.get("id"), "error": error }));
+            }
             match &self.tunnel {
                 Some(tunnel) => {
-                    let tell = self.outlet.tell(self.errand(), self.last_sign.clone());
+                    let tell = self.tell();
                     tunnel.message(&server, &message, &tell).await
                 }
                 None => None,
@@ -206,17 +256,21 @@ impl Parent for Bridge {
     }
 
     fn hook_event(&self, event: String, payload: Map<String, Value>) -> BoxFuture<'_, Value> {
-        self.errand().record(|recorder| recorder.hook(&event, payload));
+        // While nobody uses the process its hooks tell nobody's story, and are no reason to distrust it.
+        if let Some(errand) = self.current().clone() {
+            errand.record(|recorder| recorder.hook(&event, payload));
+        }
         Box::pin(async { json!({}) })
     }
 
     fn observe(&self, observation: &Observation<'_>) {
         self.last_sign.send_replace(Instant::now());
-        let errand = self.errand();
+        let Some(errand) = self.errand() else { return };
         let board = &errand.board;
         match observation {
             Observation::SessionStarted(init) => {
                 errand.record(|recorder| recorder.session_seen(init));
+                errand.note(|seen| seen.began = true);
                 board.now("thinking");
             }
             Observation::Text(_) => board.now("writing"),
@@ -236,7 +290,7 @@ impl Parent for Bridge {
                 self.refuse(tool_name, &shorten(&one_line(message), 200));
             }
             Observation::TurnFinished { cost_usd, turns } => board.spent(*turns, *cost_usd),
-            Observation::StaleResult => {}
+            Observation::StaleResult => errand.note(|seen| seen.stale = true),
         }
     }
 }

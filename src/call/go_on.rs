@@ -1,22 +1,29 @@
 //! `session: true`: which conversation goes on, and what becomes of it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio::time::timeout_at;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout_at};
+use uuid::Uuid;
 
 use super::converse::{Run, Stop};
 use super::credentials::config_dir;
 use super::judge::{
     conversation_is_unknown, judge, stopped, turn_was_completed, turn_was_interrupted,
 };
+use super::open::Open;
 use super::orchestrator::Orchestrator;
-use super::steps::{Call, Ground};
+use super::reuse::Live;
+use super::steps::{Call, Ground, source_of};
 use crate::catalog::Agent;
 use crate::outcome::{Answer, Code, Failure};
 use crate::plan::ConversationStart;
-use crate::sessions::{Begin, CompletedTurn, Lease, SessionError, SessionKey, Start};
-use crate::worker::end_leftovers_of;
+use crate::sessions::{
+    Begin, CompletedTurn, ConversationName, Lease, SessionError, SessionKey, Start,
+};
+use crate::worker::{end_leftovers_of, end_leftovers_with};
 
 impl Call {
     /// `session: true`: the conversation goes on where it ended.
@@ -25,19 +32,26 @@ impl Call {
         shared: &Orchestrator,
         ground: &Ground,
     ) -> Result<Answer, Failure> {
-        let mut lease = self.lease(shared, ground).await?;
-        if let (Start::Resume, Some(last)) = (lease.start(), lease.last_run()) {
-            // The lease of a killed server is free at once, its `claude` gone a moment later: two never resume one conversation.
-            end_leftovers_of(last).await;
+        let name = self.conversation_name(&ground.agent)?;
+        self.board.doing("waiting for the conversation");
+        let began = Instant::now();
+        let _turn = self.turn_among_ours(shared, ground, &name).await?;
+        let begin = self.begin(shared, ground, &name, began.elapsed());
+        let (mut lease, mut ready) = match shared.warmth.take_live(&name).and_then(Live::of) {
+            Some(live) => live.go_on(begin, &ground.contract).await,
+            None => (self.lease(shared, ground, begin).await?, None),
+        };
+        if ready.is_none() {
+            ready = self.begin_conversation(shared, ground, &mut lease).await;
         }
-        let mut run = self.resume(shared, ground, &lease).await?;
+        let mut run = self.resume(shared, ground, &mut lease, ready).await?;
         if lease.start() == Start::Resume && conversation_is_unknown(&run) {
             lease
                 .restart_fresh("«No conversation found»")
                 .await
                 .map_err(|error| session_failure(&error))?;
             self.part(shared, run.open.take(), ());
-            run = self.resume(shared, ground, &lease).await?;
+            run = self.resume(shared, ground, &mut lease, None).await?;
         }
         self.facts.session_id = Some(lease.session_id().to_string());
         let judged = judge(&ground.agent, &run, &ground.wanted);
@@ -51,12 +65,11 @@ impl Call {
         }
         self.facts.notes.extend(lease.notes().iter().cloned());
         // Nobody resumes a conversation while a process still has it.
-        self.part(shared, run.open.take(), lease);
+        self.keep_or_part(shared, ground, &mut run, lease, &name);
         judged
     }
 
-    async fn lease(&self, shared: &Orchestrator, ground: &Ground) -> Result<Lease, Failure> {
-        self.board.doing("waiting for the conversation");
+    fn conversation_name(&self, agent: &Agent) -> Result<ConversationName, Failure> {
         let key = self
             .request
             .session_key
@@ -69,18 +82,54 @@ impl Call {
                 "give a short plain name",
             )
         })?;
-        let contract = contract_of(&ground.agent);
-        let snapshot = shared.catalog.snapshot();
-        let begin = Begin {
-            agent: ground.agent.name.clone(),
-            key,
+        Ok(ConversationName { agent: agent.name.clone(), key })
+    }
+
+    /// Where processes are kept, calls of this server stand in line here first, so that each finds the process of the one
+    /// before. Whoever waits too long is refused by the store, which knows who has the conversation.
+    async fn turn_among_ours(
+        &self,
+        shared: &Orchestrator,
+        ground: &Ground,
+        name: &ConversationName,
+    ) -> Result<Option<OwnedMutexGuard<()>>, Failure> {
+        if !shared.warmth.is_on() {
+            return Ok(None);
+        }
+        let patience = Instant::now() + shared.catalog.snapshot().orchestration().session_wait;
+        let line = shared.warmth.queue(name).lock_owned();
+        tokio::select! {
+            turn = timeout_at(patience.min(ground.leash.deadline), line) => Ok(turn.ok()),
+            () = self.cancel.cancelled() => Err(stopped(&ground.agent, &Stop::Cancelled)),
+        }
+    }
+
+    fn begin(
+        &self,
+        shared: &Orchestrator,
+        ground: &Ground,
+        name: &ConversationName,
+        waited: Duration,
+    ) -> Begin {
+        let patience = shared.catalog.snapshot().orchestration().session_wait;
+        Begin {
+            agent: name.agent.clone(),
+            key: name.key.clone(),
             fresh: self.request.fresh,
             folder: ground.folder.clone(),
             config_dir: config_dir(),
-            contract,
+            contract: contract_of(&ground.agent),
             run: self.run,
-            patience: snapshot.orchestration().session_wait,
-        };
+            patience: patience.saturating_sub(waited),
+        }
+    }
+
+    async fn lease(
+        &self,
+        shared: &Orchestrator,
+        ground: &Ground,
+        begin: Begin,
+    ) -> Result<Lease, Failure> {
         let begun = tokio::select! {
             begun = timeout_at(ground.leash.deadline, shared.sessions.begin(begin)) => begun,
             () = self.cancel.cancelled() => return Err(stopped(&ground.agent, &Stop::Cancelled)),
@@ -90,20 +139,57 @@ impl Call {
             .map_err(|error| session_failure(&error))
     }
 
+    /// Before a process of its own: a new conversation may take a warm one, an old one must not have another any more.
+    async fn begin_conversation(
+        &mut self,
+        shared: &Orchestrator,
+        ground: &Ground,
+        lease: &mut Lease,
+    ) -> Option<Open> {
+        match (lease.start(), lease.last_run()) {
+            (Start::Create, _) => {
+                let kept = self.warm_one(shared, ground)?;
+                lease.take_id(kept.session_id?).await;
+                Some(kept.open)
+            }
+            (Start::Resume, Some(last)) => {
+                // The lease of a killed server is free at once, its `claude` gone a moment later: two never resume one conversation.
+                let id = lease.session_id();
+                let flags = ["--resume", "--session-id"].map(|flag| format!("{flag}={id}"));
+                end_leftovers_with(flags.into()).await;
+                end_leftovers_of(last).await;
+                None
+            }
+            (Start::Resume, None) => None,
+        }
+    }
+
     async fn resume(
         &mut self,
         shared: &Orchestrator,
         ground: &Ground,
-        lease: &Lease,
+        lease: &mut Lease,
+        ready: Option<Open>,
     ) -> Result<Run, Failure> {
-        let id = lease.session_id().to_string();
-        let start = match lease.start() {
-            Start::Create => ConversationStart::Create(id),
-            Start::Resume => ConversationStart::Resume(id),
-        };
+        if let Some(open) = ready {
+            if let Some(run) = self.reuse(ground, open, source_of(&start_of(lease))).await {
+                return Ok(run);
+            }
+            // The id of a conversation that did not come about may be in use already.
+            lease.take_id(Uuid::new_v4()).await;
+        }
+        let start = start_of(lease);
         let folder = PathBuf::from(&lease.conversation().folder);
         let before = lease.counted_before();
         self.converse(shared, ground, &folder, &start, before).await
+    }
+}
+
+fn start_of(lease: &Lease) -> ConversationStart {
+    let id = lease.session_id().to_string();
+    match lease.start() {
+        Start::Create => ConversationStart::Create(id),
+        Start::Resume => ConversationStart::Resume(id),
     }
 }
 

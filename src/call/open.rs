@@ -1,7 +1,7 @@
 //! A started process whose conversation is open: what a run needs to say something, and what outlives the run that says it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
@@ -19,6 +19,7 @@ const GRACE: Duration = Duration::from_millis(400);
 pub(super) struct Open {
     pub(super) process: Process,
     pub(super) conversation: Conversation,
+    born: Instant,
     /// Its side of the pipe; points at the run that uses the process.
     pub(super) bridge: Arc<Bridge>,
     _files: RunFolder,
@@ -47,10 +48,16 @@ impl Open {
         match open(&mut process, options, &bridge, leash).await {
             Ok(conversation) => {
                 bridge.opened(conversation.handle());
-                Ok(Self { process, conversation, bridge, _files: files })
+                let born = Instant::now();
+                Ok(Self { process, conversation, born, bridge, _files: files })
             }
             Err(ended) => Err(Box::new(NotOpen { ended, stderr: process.stderr_tail() })),
         }
+    }
+
+    /// How long it has been there.
+    pub(super) fn age(&self) -> Duration {
+        self.born.elapsed()
     }
 
     /// Closes its input and waits until it is gone, with everything it started.

@@ -11,6 +11,7 @@ use super::audit;
 use super::budget::Purse;
 use super::find::callable;
 use super::history::History;
+use super::kept::Warmth;
 use super::program::Programs;
 use super::request::Request;
 use super::start_up::{
@@ -41,6 +42,7 @@ pub struct Orchestrator {
     pub(super) admission: Admission,
     pub(super) runs: RunBoard,
     pub(super) metrics: RunMetrics,
+    pub(super) warmth: Warmth,
     shutdown: Shutdown,
     pub(super) running: TaskTracker,
 }
@@ -61,6 +63,7 @@ impl Orchestrator {
             admission,
             runs: RunBoard::at(&settings.data_dir()),
             metrics: RunMetrics::default(),
+            warmth: Warmth::new(catalog.snapshot().orchestration()),
             sessions,
             purse: Purse::new(CostLedger::at(&settings.data_dir())),
             history,
@@ -150,6 +153,8 @@ impl Orchestrator {
     pub async fn finish(&self) {
         self.running.close();
         self.running.wait().await;
+        // After the last call: nobody puts anything there any more.
+        self.warmth.pool.close().await;
         self.sessions.settle().await;
         let history = self.history.clone();
         // Only a panic could keep it from being done.

@@ -23,14 +23,16 @@ impl Outlet {
     /// Passes a server's words on. Progress is also a sign of life, and is shown to whoever watches the run.
     pub(super) fn tell(
         self: &Arc<Self>,
-        errand: Arc<Errand>,
+        errand: Option<Arc<Errand>>,
         last_sign: watch::Sender<Instant>,
     ) -> Tell {
         let outlet = Arc::clone(self);
         Arc::new(move |server, message| {
             if let Some(words) = progress(server, message) {
                 last_sign.send_replace(Instant::now());
-                errand.tool_says(&words);
+                if let Some(errand) = &errand {
+                    errand.tool_says(&words);
+                }
             }
             if let Some(handle) = outlet.0.get() {
                 handle.send_mcp(server, message);

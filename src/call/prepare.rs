@@ -115,7 +115,10 @@ fn written(
     Ok(text)
 }
 
-fn environment(agent: &Agent, plan: &LaunchPlan) -> Result<Vec<(OsString, OsString)>, Failure> {
+pub(super) fn environment(
+    agent: &Agent,
+    plan: &LaunchPlan,
+) -> Result<Vec<(OsString, OsString)>, Failure> {
     let mut variables = Vec::with_capacity(plan.environment.len());
     for variable in &plan.environment {
         let value = match &variable.source {

@@ -45,7 +45,9 @@ pub(super) fn clean(settings: &Settings, history: &History, tasks: &TaskTracker)
     tasks.spawn_blocking(move || {
         for cleaned in clean_leftovers(&data) {
             tracing::warn!("cleaned up after an earlier crash: {cleaned}");
-            if let Cleaned::Run(card) = &cleaned {
+            if let Cleaned::Run(card) = &cleaned
+                && !card.idle
+            {
                 history.cut_off(card);
             }
         }

@@ -11,6 +11,7 @@ use super::approvals::Approvals;
 use super::asking::Asker;
 use super::bridge::{Bridge, Errand};
 use super::budget::Tab;
+use super::contract::contract;
 use super::converse::{Leash, Run, converse};
 use super::find::find;
 use super::judge::{judge, stopped};
@@ -47,6 +48,10 @@ pub(super) struct Call {
     pub(super) tab: Option<Arc<Tab>>,
     /// Its place at the door, given back when the last process of the call is gone.
     pub(super) permit: Option<Arc<Permit>>,
+    /// Its servers, connected once for all processes of the call.
+    tunnel: Option<Arc<Tunnel>>,
+    /// Whether it took a warm process, so that another one is wanted.
+    pub(super) used_warm: bool,
     pub(super) facts: Facts,
 }
 
@@ -67,20 +72,14 @@ pub(super) struct Ground {
     pub(super) memory: Option<String>,
     pub(super) folder: PathBuf,
     pub(super) wanted: Wanted,
-    pub(super) tunnel: Option<Arc<Tunnel>>,
     pub(super) leash: Leash,
+    /// The digest of everything a process for this call is started with.
+    pub(super) contract: String,
 }
 
 impl Ground {
     fn plan(&self, conversation: &ConversationStart) -> LaunchPlan {
-        plan(PlanRequest {
-            agent: &self.agent,
-            program: &self.program.path,
-            features: &self.program.features,
-            memory: self.memory.as_deref(),
-            present: &prepare::present_variables(),
-            conversation,
-        })
+        planned(&self.agent, &self.program, self.memory.as_deref(), conversation)
     }
 }
 
@@ -107,6 +106,8 @@ impl Call {
             posting: None,
             tab: None,
             permit: None,
+            tunnel: None,
+            used_warm: false,
             facts,
         }
     }
@@ -117,6 +118,9 @@ impl Call {
             Err(failure) => Outcome::Failed(failure),
         };
         self.cancel.cancel();
+        if self.used_warm {
+            shared.warmth.used.notify_one();
+        }
         let recorder = self.recorder.take();
         self.settle().await;
         let report = self.report(outcome);
@@ -248,8 +252,9 @@ impl Call {
         let memory = prepare::memory(&agent)?;
         let program = shared.programs.find(&shared.settings).await?;
         let wanted = Wanted::of(&agent)?;
-        let tunnel = self.tunnel(shared, &agent, &leash).await?;
-        Ok(Ground { agent, program, memory, folder, wanted, tunnel, leash })
+        let plan = planned(&agent, &program, memory.as_deref(), &ConversationStart::Passing);
+        let contract = contract(&agent, &plan, &program, &folder, &shared.gateway)?;
+        Ok(Ground { agent, program, memory, folder, wanted, leash, contract })
     }
 
     /// Connects the agent's servers before its process has its first turn.
@@ -259,8 +264,8 @@ impl Call {
         agent: &Arc<Agent>,
         leash: &Leash,
     ) -> Result<Option<Arc<Tunnel>>, Failure> {
-        if agent.servers.is_empty() {
-            return Ok(None);
+        if agent.servers.is_empty() || self.tunnel.is_some() {
+            return Ok(self.tunnel.clone());
         }
         self.board.doing("connecting its servers");
         let opening = Tunnel::open(&shared.gateway, agent, self.run);
@@ -271,7 +276,8 @@ impl Call {
         match opened {
             Ok(Ok((tunnel, notes))) => {
                 self.facts.notes.extend(notes);
-                Ok(Some(Arc::new(tunnel)))
+                self.tunnel = Some(Arc::new(tunnel));
+                Ok(self.tunnel.clone())
             }
             Ok(Err(error)) => {
                 let message = format!("`{}` cannot start: {error}", agent.name);
@@ -289,8 +295,15 @@ impl Call {
 
     /// `session: false`: a fresh process that leaves no transcript.
     async fn pass_by(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<Answer, Failure> {
-        let mut run =
-            self.converse(shared, ground, &ground.folder, &ConversationStart::Passing, 0.0).await?;
+        let warm = match self.warm_one(shared, ground) {
+            Some(kept) => self.reuse(ground, kept.open, "startup").await,
+            None => None,
+        };
+        let passing = ConversationStart::Passing;
+        let mut run = match warm {
+            Some(run) => run,
+            None => self.converse(shared, ground, &ground.folder, &passing, 0.0).await?,
+        };
         self.part(shared, run.open.take(), ());
         judge(&ground.agent, &run, &ground.wanted)
     }
@@ -320,35 +333,50 @@ impl Call {
         spent_before: f64,
     ) -> Result<Run, Failure> {
         let agent = &ground.agent;
+        let tunnel = self.tunnel(shared, agent, &ground.leash).await?;
         let plan = ground.plan(start);
         let files = prepare::private_folder(&shared.settings, self.run)
             .map_err(|error| no_folder(&error))?;
         let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
-        let approvals = Some(Arc::clone(&self.approvals));
-        let errand = Errand::new(self.board.clone(), self.recorder.clone(), approvals);
-        let bridge = Bridge::new(Arc::clone(agent), ground.tunnel.clone(), Arc::clone(&errand));
+        let errand = self.errand();
+        let bridge = Bridge::new(Arc::clone(agent), tunnel);
+        bridge.attend(self.run, &errand);
         let options = Options { session_cost_usd: spent_before, ..options(shared, start) };
         let message = self.request.message(&self.caller.name, self.run);
-        let started = |process: &Process| {
-            if let Some(posting) = &self.posting {
-                posting.started(process);
-            }
-            if let Some(recorder) = &self.recorder {
-                recorder.started(process.pid(), source_of(start));
-            }
-        };
+        let started = |process: &Process| self.has_started(process, source_of(start));
         let opened = Open::start(launch, files, options, bridge, &ground.leash, started).await;
         let run = match opened {
             Ok(open) => converse(open, message, &ground.leash, ground.wanted.objections()).await,
             Err(not_open) => not_open.into(),
         };
+        self.count(&errand, &run);
+        Ok(run)
+    }
+
+    /// What a process does for this run.
+    pub(super) fn errand(&self) -> Arc<Errand> {
+        let approvals = Some(Arc::clone(&self.approvals));
+        Errand::new(self.board.clone(), self.recorder.clone(), approvals)
+    }
+
+    /// Says which process the run has, and how its conversation begins.
+    pub(super) fn has_started(&self, process: &Process, source: &'static str) {
+        if let Some(posting) = &self.posting {
+            posting.started(process);
+        }
+        if let Some(recorder) = &self.recorder {
+            recorder.started(process.pid(), source);
+        }
+    }
+
+    /// What one process did and cost, for the report.
+    pub(super) fn count(&mut self, errand: &Errand, run: &Run) {
         if let Some(recorder) = &self.recorder {
             recorder.session_ended(run.ended.word(), run.progress.usage);
         }
         self.facts.denials.extend(errand.seen().denials);
         *self.facts.cost_usd.get_or_insert(0.0) += run.progress.cost_usd;
         *self.facts.turns.get_or_insert(0) += run.progress.turns;
-        Ok(run)
     }
 
     /// What an agent's servers know stays with them, whatever the agent answers.
@@ -457,7 +485,23 @@ fn split_advice(text: &str) -> (String, String) {
     }
 }
 
-fn options(shared: &Orchestrator, start: &ConversationStart) -> Options {
+fn planned(
+    agent: &Agent,
+    program: &Program,
+    memory: Option<&str>,
+    conversation: &ConversationStart,
+) -> LaunchPlan {
+    plan(PlanRequest {
+        agent,
+        program: &program.path,
+        features: &program.features,
+        memory,
+        present: &prepare::present_variables(),
+        conversation,
+    })
+}
+
+pub(super) fn options(shared: &Orchestrator, start: &ConversationStart) -> Options {
     let most = shared.catalog.snapshot().orchestration().max_line_mb << 20;
     let max_line_bytes = usize::try_from(most).unwrap_or(usize::MAX);
     Options {
@@ -469,7 +513,7 @@ fn options(shared: &Orchestrator, start: &ConversationStart) -> Options {
 }
 
 /// Claude Code's word for how a conversation begins.
-fn source_of(start: &ConversationStart) -> &'static str {
+pub(super) fn source_of(start: &ConversationStart) -> &'static str {
     match start {
         ConversationStart::Passing | ConversationStart::Create(_) => "startup",
         ConversationStart::Resume(_) => "resume",

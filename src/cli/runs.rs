@@ -21,7 +21,7 @@ pub(super) enum RunsCommand {
         after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs list --json | jq -r '.[].run'\n  adjutant runs list --all"
     )]
     List {
-        /// Show the newest 50 of the record, those that are over too
+        /// Show the newest 50 of the record, those that are over too, and processes that wait for a call
         #[arg(long)]
         all: bool,
         /// Print JSON for a program
@@ -49,15 +49,21 @@ pub(super) enum RunsCommand {
 pub(super) fn run(settings: &Settings, command: &RunsCommand) -> Exit {
     let board = RunBoard::at(&settings.data_dir());
     match command {
-        RunsCommand::List { all: true, json } => recent(settings, *json),
+        RunsCommand::List { all: true, json } => recent(settings, &waiting(&board), *json),
         RunsCommand::List { all: false, json } => list(&board, *json),
         RunsCommand::Show(arguments) => show(settings, arguments),
         RunsCommand::Stop { run } => stop(&board, run),
     }
 }
 
+/// Processes that wait for a call: warm ones, and those that keep a conversation.
+fn waiting(board: &RunBoard) -> Vec<RunCard> {
+    board.list().into_iter().filter(|card| card.idle).collect()
+}
+
 fn list(board: &RunBoard, json: bool) -> Exit {
-    let cards = board.list();
+    let mut cards = board.list();
+    cards.retain(|card| !card.idle);
     if json {
         render::json(&cards);
     } else if cards.is_empty() {
@@ -68,7 +74,7 @@ fn list(board: &RunBoard, json: bool) -> Exit {
     Exit::Success
 }
 
-fn table(cards: &[RunCard]) -> Table {
+pub(super) fn table(cards: &[RunCard]) -> Table {
     let mut table = Table::new();
     table
         .load_preset(NOTHING)
@@ -118,6 +124,8 @@ fn stop(board: &RunBoard, wanted: &str) -> Exit {
 /// Ids begin with the time, so those of one minute differ only at their end.
 fn is_meant(card: &RunCard, wanted: &str) -> bool {
     let id = card.run.to_string();
+    // As `--json` writes it, too.
+    let wanted = &wanted.replace('-', "");
     !wanted.is_empty() && (id.starts_with(wanted) || id.ends_with(wanted))
 }
 

@@ -72,6 +72,7 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
         let gateway = Gateway::start_recording(&settings, options, audit_options(&settings));
         let orchestrator = Orchestrator::start(settings, shutdown, Arc::clone(&gateway));
         orchestrator.stay_ready();
+        orchestrator.keep_processes();
         let ended = match server {
             None => Box::pin(serve_stdio(orchestrator, gateway, caller)).await,
             Some(server) if arguments.stdio => {

@@ -34,7 +34,8 @@ pub type Tell = Arc<dyn Fn(&str, &Value) + Send + Sync>;
 pub struct Tunnel {
     gateway: Arc<Gateway>,
     agent: Arc<Agent>,
-    run: RunId,
+    /// Which run calls through it now.
+    run: Mutex<RunId>,
     servers: BTreeMap<String, Lease>,
     calls: Mutex<HashMap<(String, String), CancellationToken>>,
     over: CancellationToken,
@@ -45,9 +46,9 @@ impl Tunnel {
     pub async fn open(
         gateway: &Arc<Gateway>,
         agent: &Arc<Agent>,
-        run: RunId,
+        owner: RunId,
     ) -> Result<(Self, Vec<String>), GatewayError> {
-        let connecting = agent.servers.iter().map(|entry| connect(gateway, agent, run, entry));
+        let connecting = agent.servers.iter().map(|entry| connect(gateway, agent, owner, entry));
         let connected = futures_util::future::join_all(connecting).await;
         let mut servers = BTreeMap::new();
         let mut notes = Vec::new();
@@ -63,8 +64,13 @@ impl Tunnel {
             }
         }
         let (gateway, agent) = (Arc::clone(gateway), Arc::clone(agent));
-        let over = CancellationToken::new();
+        let (run, over) = (Mutex::new(owner), CancellationToken::new());
         Ok((Self { gateway, agent, run, servers, calls: Mutex::default(), over }, notes))
+    }
+
+    /// Another run goes on in the process at the near end.
+    pub fn serve(&self, run: RunId) {
+        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = run;
     }
 
     /// May the agent call this tool? The same answer for lists, calls and `explain`.
@@ -333,7 +339,7 @@ impl Tunnel {
         draft.server = Some(server.to_owned());
         draft.bytes_in = arguments.to_string().len();
         draft.arguments = self.gateway.ledger().kept_arguments(arguments);
-        draft.run = Some(self.run);
+        draft.run = Some(*self.run.lock().unwrap_or_else(PoisonError::into_inner));
         draft
     }
 

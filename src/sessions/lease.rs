@@ -10,7 +10,7 @@ use super::conversation::{Conversation, State};
 use super::decide::{Decision, anew};
 use super::error::SessionError;
 use super::name::SessionKey;
-use super::queue::Ticket;
+use super::queue::{Line, Ticket};
 use super::store::SessionStore;
 use crate::base::{AgentName, RunId, Timestamp, now};
 
@@ -64,7 +64,7 @@ pub struct Lease {
     restarted: bool,
     counted_before: f64,
     notes: Vec<String>,
-    _hold: Hold,
+    hold: Hold,
 }
 
 /// What was found out about a conversation at the beginning of a call.
@@ -82,17 +82,7 @@ impl Lease {
         let Beginning { decision, last_run, counted_before } = beginning;
         let Decision { conversation, start, notes } = decision;
         let restarted = false;
-        Self {
-            store,
-            begin,
-            conversation,
-            last_run,
-            start,
-            restarted,
-            counted_before,
-            notes,
-            _hold: hold,
-        }
+        Self { store, begin, conversation, last_run, start, restarted, counted_before, notes, hold }
     }
 
     /// Claude Code's id of the conversation.
@@ -114,6 +104,31 @@ impl Lease {
     /// What a newer `claude` that resumes the conversation has already counted for it, and counts again.
     pub fn counted_before(&self) -> f64 {
         self.counted_before
+    }
+
+    /// The next call in the same conversation, which nobody else had in between: decided and recorded as at the first.
+    pub async fn again(self, begin: Begin) -> Self {
+        let Self { store, hold, .. } = self;
+        if let Some(ticket) = &hold.ticket {
+            ticket.set_idle(false);
+        }
+        store.begin_with(hold, begin).await
+    }
+
+    /// Keeps the conversation without using it: whoever waits may count on getting it soon, if this is dropped when the
+    /// line says that somebody does. `None` where nobody can wait.
+    pub fn rest(&self) -> Option<Line> {
+        let ticket = self.hold.ticket.as_ref()?;
+        ticket.set_idle(true);
+        Some(ticket.line())
+    }
+
+    /// Takes another id for a conversation that is about to begin: that of a process which waits under it.
+    pub async fn take_id(&mut self, id: Uuid) {
+        if self.start == Start::Create {
+            self.conversation.session_id = id;
+            self.record().await;
+        }
     }
 
     /// The conversation as it is recorded.

@@ -22,6 +22,6 @@ pub use error::SessionError;
 pub use file::store_schema;
 pub use lease::{Begin, CompletedTurn, Lease, Start};
 pub use name::{ConversationName, DEFAULT_KEY, InvalidSessionKey, SessionKey};
-pub use queue::Holder;
+pub use queue::{Holder, Line};
 pub use store::{Forgotten, Listed, Listing, SessionStore};
 pub use transcript::{Exchange, Speaker, last_exchanges, locate_transcript};

@@ -13,7 +13,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::name::ConversationName;
-use crate::base::{FileLock, LockBusy, RunId, Timestamp, create_private_dir, now, remove_file};
+use crate::base::{
+    FileLock, LockBusy, RunId, Timestamp, create_private_dir, now, remove_file, write_volatile,
+};
 
 /// How long drawing a ticket waits for another one to be drawn; that takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,15 +29,18 @@ pub struct Holder {
     pub since: Timestamp,
     /// For which run; `None` where a person is at work on the store.
     pub run: Option<RunId>,
+    /// Whether it only keeps the conversation for its next turn, and gives it up for whoever waits.
+    #[serde(skip)]
+    pub is_idle: bool,
 }
 
 impl Holder {
     pub(super) fn this_process(run: Option<RunId>) -> Self {
-        Self { process: std::process::id(), since: now(), run }
+        Self { process: std::process::id(), since: now(), run, is_idle: false }
     }
 
     fn unknown() -> Self {
-        Self { process: 0, since: now(), run: None }
+        Self { process: 0, since: now(), run: None, is_idle: false }
     }
 }
 
@@ -87,18 +92,52 @@ impl Ticket {
             numbers(&self.folder, &self.queue)?.into_iter().take_while(|n| *n < self.number)
         {
             let path = ticket_path(&self.folder, &self.queue, number);
+            let idle = idle_path(&self.folder, &self.queue, number);
             if let Some(text) = FileLock::read_held(&path)? {
-                return Ok(Some(parse(&text)));
+                return Ok(Some(Holder { is_idle: idle.exists(), ..parse(&text) }));
             }
             // Its holder died. INVARIANT: new numbers are higher than ours, so this name is never used again.
+            let _ = remove_file(&idle);
             remove_file(&path)?;
         }
         Ok(None)
     }
 }
 
+/// A look at one queue from the place of whoever has the conversation.
+#[derive(Clone, Debug)]
+pub struct Line {
+    folder: PathBuf,
+    queue: String,
+    number: u64,
+}
+
+impl Line {
+    /// Whether anybody waits behind it. Costs a look at a folder.
+    pub fn is_awaited(&self) -> bool {
+        let behind = numbers(&self.folder, &self.queue).unwrap_or_default();
+        behind.into_iter().filter(|number| *number > self.number).any(|number| {
+            let path = ticket_path(&self.folder, &self.queue, number);
+            FileLock::read_held(&path).is_ok_and(|held| held.is_some())
+        })
+    }
+}
+
+impl Ticket {
+    /// Says whether the conversation is only kept, for those who wait. Without the mark they wait as long as they would anyway.
+    pub(super) fn set_idle(&self, is_idle: bool) {
+        let mark = idle_path(&self.folder, &self.queue, self.number);
+        let _ = if is_idle { write_volatile(&mark, b"") } else { remove_file(&mark) };
+    }
+
+    pub(super) fn line(&self) -> Line {
+        Line { folder: self.folder.clone(), queue: self.queue.clone(), number: self.number }
+    }
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
+        self.set_idle(false);
         // Removed while it is still locked; whoever looks now sees it held or gone, never free.
         let _ = remove_file(&ticket_path(&self.folder, &self.queue, self.number));
     }
@@ -128,6 +167,10 @@ fn numbers(folder: &Path, queue: &str) -> io::Result<Vec<u64>> {
 
 fn ticket_path(folder: &Path, queue: &str, number: u64) -> PathBuf {
     folder.join(format!("{queue}.{number}"))
+}
+
+fn idle_path(folder: &Path, queue: &str, number: u64) -> PathBuf {
+    folder.join(format!("{queue}.{number}.idle"))
 }
 
 fn parse(text: &str) -> Holder {

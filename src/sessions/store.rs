@@ -26,6 +26,8 @@ use crate::base::Timestamp;
 
 /// How often a waiting call looks whether another process is done; within one it is told at once.
 const POLL: Duration = Duration::from_millis(20);
+/// How long a server that keeps a conversation without using it has to give it up: a look at the line, and the end of a process.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(5);
 /// How long changes are gathered before they are folded into `sessions.json`.
 const FOLD_AFTER: Duration = Duration::from_secs(1);
 /// Queues of this process that are kept before idle ones are dropped.
@@ -97,6 +99,14 @@ impl SessionStore {
     pub async fn begin(&self, begin: Begin) -> Result<Lease, SessionError> {
         let name = ConversationName { agent: begin.agent.clone(), key: begin.key.clone() };
         let (hold, unshared) = self.wait_for(&name, &begin).await?;
+        let mut lease = self.begin_with(hold, begin).await;
+        lease.note(unshared);
+        Ok(lease)
+    }
+
+    /// Decides for a call that has the conversation already.
+    pub(super) async fn begin_with(&self, hold: Hold, begin: Begin) -> Lease {
+        let name = ConversationName { agent: begin.agent.clone(), key: begin.key.clone() };
         let store = self.clone();
         let asked = begin.clone();
         let (beginning, warnings) = blocking(move || {
@@ -108,10 +118,10 @@ impl SessionStore {
         })
         .await;
         let mut lease = Lease::new(self.clone(), begin, beginning, hold);
-        lease.note(warnings.into_iter().chain(unshared));
+        lease.note(warnings);
         // Also when it goes on: what a crash interrupts may have been said, and `last_run` tells.
         lease.record().await;
-        Ok(lease)
+        lease
     }
 
     /// All conversations. Blocks for a moment.
@@ -237,14 +247,17 @@ impl SessionStore {
     }
 
     async fn wait_in_line(&self, ticket: &Ticket, deadline: Instant) -> Result<(), Holder> {
+        let given_up = Instant::now() + GIVEN_UP_WITHIN;
         loop {
             let released = self.inner.released.notified();
             // A queue that cannot be read cannot be waited in: the lock within this process remains.
             let Some(holder) = ticket.ahead().unwrap_or(None) else { return Ok(()) };
-            if Instant::now() >= deadline {
+            // Whoever only keeps it is about to give it up: that is no reason to be refused.
+            let until = if holder.is_idle { deadline.max(given_up) } else { deadline };
+            if Instant::now() >= until {
                 return Err(holder);
             }
-            let _ = timeout_at(deadline.min(Instant::now() + POLL), released).await;
+            let _ = timeout_at(until.min(Instant::now() + POLL), released).await;
         }
     }
 
@@ -262,10 +275,14 @@ impl SessionStore {
         let Ok(ticket) = Ticket::draw(&self.inner.paths.leases, name, &holder) else {
             return Ok(None);
         };
-        match ticket.ahead().unwrap_or(None) {
-            Some(holder) => Err(holder),
-            None => Ok(Some(ticket)),
+        let started = Instant::now();
+        while let Some(holder) = ticket.ahead().unwrap_or(None) {
+            if !holder.is_idle || started.elapsed() >= GIVEN_UP_WITHIN {
+                return Err(holder);
+            }
+            std::thread::sleep(POLL);
         }
+        Ok(Some(ticket))
     }
 
     /// Folds the journal in a little later, once for all changes until then.

@@ -47,6 +47,9 @@ pub struct RunCard {
     pub keeper: Option<ProcessStamp>,
     /// Who started the run.
     pub server: Option<ProcessStamp>,
+    /// Whether this is no run, but a process that waits for one.
+    #[serde(default)]
+    pub idle: bool,
 }
 
 /// How far a run is.
@@ -92,7 +95,30 @@ impl RunBoard {
             pid: None,
             keeper: None,
             server: ProcessStamp::own(),
+            idle: false,
         };
+        self.put(card)
+    }
+
+    /// Shows a process that waits for a call, and for which.
+    pub fn post_idle(&self, agent: &str, process: &Process, doing: &str) -> io::Result<Posting> {
+        create_private_dir(&self.folder)?;
+        self.put(RunCard {
+            format: FORMAT,
+            run: RunId::new(),
+            agent: agent.to_owned(),
+            caller: "-".to_owned(),
+            since: now(),
+            progress: RunProgress { doing: doing.to_owned(), ..RunProgress::default() },
+            pid: Some(process.pid()),
+            keeper: process.keeper().cloned(),
+            server: ProcessStamp::own(),
+            idle: true,
+        })
+    }
+
+    fn put(&self, card: RunCard) -> io::Result<Posting> {
+        let run = card.run;
         let sheet = Sheet {
             path: self.card_file(run),
             card,
@@ -104,7 +130,7 @@ impl RunBoard {
         Ok(Posting { sheet: Arc::new(Mutex::new(sheet)), stop: self.stop_file(run) })
     }
 
-    /// The runs that are going on, the oldest first.
+    /// The runs that are going on and the processes that wait for one, the oldest first.
     pub fn list(&self) -> Vec<RunCard> {
         let mut cards: Vec<_> = self.every_card().into_iter().filter(RunCard::is_alive).collect();
         cards.sort_by_key(|card| card.run);
@@ -182,8 +208,16 @@ impl Posting {
 
     /// Returns when somebody asks for this run to stop.
     pub async fn stop_requested(&self) {
-        while !self.stop_was_requested() {
-            sleep(STOP_LOOK).await;
+        self.stop_request().await;
+    }
+
+    /// The same, for somebody who does not hold the posting.
+    pub fn stop_request(&self) -> impl Future<Output = ()> + Send + 'static {
+        let stop = self.stop.clone();
+        async move {
+            while !stop.exists() {
+                sleep(STOP_LOOK).await;
+            }
         }
     }
 }

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use tokio::task::spawn_blocking;
@@ -12,6 +14,10 @@ use super::board::{RunBoard, RunCard};
 use super::tree::Stat;
 use super::{machine, run_folder, stop, sweep, tree};
 use crate::base::RunId;
+
+/// How long a process whose server was killed has to write down what was said; its keeper gives it a second.
+const LAST_LINES: Duration = Duration::from_millis(1_500);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Something that was left and is gone now.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +33,9 @@ pub enum Cleaned {
 impl fmt::Display for Cleaned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Run(card) if card.idle => {
+                write!(f, "a process of agent `{}` that waited for a call was ended", card.agent)
+            }
             Self::Run(card) => {
                 write!(
                     f,
@@ -59,6 +68,34 @@ pub fn clean_leftovers(data_dir: &Path) -> Vec<Cleaned> {
 pub async fn end_leftovers_of(run: RunId) {
     // Only a panic could keep it from being done, and the next sweep comes at the next start.
     let _ = spawn_blocking(move || sweep::end_run(run)).await;
+}
+
+/// The same by the arguments of a process: one that went on through several runs carries the mark of the first alone.
+/// Its keeper has told it to end by now, and it may still be writing down what was said: it gets the time for that.
+pub async fn end_leftovers_with(arguments: Vec<String>) {
+    let _ = spawn_blocking(move || {
+        let started = Instant::now();
+        let mut left = marked_with(&arguments);
+        while !left.is_empty() && started.elapsed() < LAST_LINES {
+            thread::sleep(LOOK);
+            left = marked_with(&arguments);
+        }
+        left.into_iter().for_each(sweep::end_run);
+    })
+    .await;
+}
+
+/// The runs of processes that have any of these on their command line.
+fn marked_with(arguments: &[String]) -> Vec<RunId> {
+    let is_meant = |part: &[u8]| arguments.iter().any(|argument| argument.as_bytes() == part);
+    tree::every_process()
+        .filter(|process| !process.has_ended())
+        .filter(|process| {
+            fs::read(format!("/proc/{}/cmdline", process.pid))
+                .is_ok_and(|line| line.split(|byte| *byte == 0).any(is_meant))
+        })
+        .filter_map(|process| sweep::marker(process.pid))
+        .collect()
 }
 
 /// A keeper whose server died ends by itself; one that was stopped is told once more.

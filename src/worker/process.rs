@@ -11,6 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::warn;
 
+use super::memory;
 use super::orphans::OwnChild;
 use super::stamp::ProcessStamp;
 use super::start::{Pipes, read_report};
@@ -100,6 +101,19 @@ impl Process {
     /// Its keeper, for the board and for whoever wants to end the run from elsewhere.
     pub fn keeper(&self) -> Option<&ProcessStamp> {
         self.keeper.as_ref()
+    }
+
+    /// What it holds in memory, in bytes; its children are not counted. `None` where the system does not say.
+    pub fn resident(&self) -> Option<u64> {
+        memory::resident(self.pid)
+    }
+
+    /// Resolves when it has ended, for somebody who does not hold it.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut end = self.end.clone();
+        async move {
+            let _ = end.wait_for(Option::is_some).await;
+        }
     }
 
     /// The last of what it wrote to stderr.

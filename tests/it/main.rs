@@ -42,3 +42,4 @@ mod shipped;
 mod shipped_live;
 
 mod support;
+mod warm;

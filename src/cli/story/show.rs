@@ -1,13 +1,16 @@
 //! Finding the run that is meant, and choosing the form.
 
 use clap::Args;
+use serde_json::Value;
 
 use super::super::exit::Exit;
 use super::super::render;
+use super::super::runs::table;
 use super::{page, text};
 use crate::base::one_line;
 use crate::config::Settings;
 use crate::record::{RunStory, event_path, read_stories};
+use crate::worker::RunCard;
 
 /// `adjutant runs show`.
 #[derive(Debug, Args)]
@@ -55,7 +58,8 @@ pub(in crate::cli) fn show(settings: &Settings, arguments: &ShowRun) -> Exit {
 }
 
 /// The newest runs of the record, the newest first, as lines of a table.
-pub(in crate::cli) fn recent(settings: &Settings, json: bool) -> Exit {
+/// What waits for a call comes with them.
+pub(in crate::cli) fn recent(settings: &Settings, waiting: &[RunCard], json: bool) -> Exit {
     const MOST: usize = 50;
     let mut stories = match read_stories(&event_path(&settings.data_dir()), None) {
         Ok(stories) => stories,
@@ -64,13 +68,24 @@ pub(in crate::cli) fn recent(settings: &Settings, json: bool) -> Exit {
     stories.reverse();
     stories.truncate(MOST);
     if json {
-        render::json(&stories);
-    } else if stories.is_empty() {
+        render::json(&everything(&stories, waiting));
+        return Exit::Success;
+    }
+    if stories.is_empty() {
         render::talk("no run is recorded");
     } else {
         render::data(text::table(&stories));
     }
+    if !waiting.is_empty() {
+        render::talk("these processes wait for a call:");
+        render::data(table(waiting));
+    }
     Exit::Success
+}
+
+fn everything(stories: &[RunStory], waiting: &[RunCard]) -> Vec<Value> {
+    let runs = stories.iter().filter_map(|story| serde_json::to_value(story).ok());
+    runs.chain(waiting.iter().filter_map(|card| serde_json::to_value(card).ok())).collect()
 }
 
 /// Ids begin with the time, so those of one minute differ only at their end.

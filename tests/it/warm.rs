@@ -1,0 +1,223 @@
+//! Processes that are kept between calls, with the real `claude` of both versions.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use test_case::test_case;
+
+use crate::support::mcp::{McpClient, text};
+use crate::support::stage::{NEW, OLD, Stage, report};
+
+const PATIENCE: Duration = Duration::from_secs(40);
+const KEEPER: &str = "---\nname: keeper\ndescription: Remembers\nsession: true\ntimeout_ms: 120000\n---\nYou remember what was said.\n";
+const FETCHER: &str = "---\nname: fetcher\ndescription: Fetches\nwarm: 1\ntimeout_ms: 120000\n\
+    permissions:\n  allow: [\"Bash(echo:*)\"]\n---\nYou fetch.\n";
+
+fn stage(version: &str, agent: &str, text: &str) -> Option<Stage> {
+    let stage = Stage::new(version)?;
+    stage.context.agent(agent, text);
+    Some(stage)
+}
+
+/// Waits for a sign; the machine may be slow.
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The processes that wait, as `adjutant runs list --all` shows them.
+fn waiting(stage: &Stage) -> Vec<Value> {
+    let listed = stage.adjutant(["runs", "list", "--all", "--json"]).output().unwrap();
+    let cards = report(&listed);
+    cards.as_array().unwrap().iter().filter(|card| card["idle"] == true).cloned().collect()
+}
+
+fn one_waits(stage: &Stage) -> u64 {
+    wait_for("a process that waits", || waiting(stage).first()?["pid"].as_u64())
+}
+
+fn is_alive(pid: u64) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+fn gone(pid: u64) {
+    wait_for("the end of a process", || (!is_alive(pid)).then_some(()));
+}
+
+fn ask(server: &mut McpClient, agent: &str, prompt: &str) -> Value {
+    let answer = server.call("run_subagent", json!({ "agent_name": agent, "prompt": prompt }));
+    assert_ne!(answer["isError"], true, "{}", text(&answer));
+    answer["structuredContent"].clone()
+}
+
+/// The pids that runs have had, in order, from the record.
+fn pids(root: &Path, runs: usize) -> Vec<u64> {
+    wait_for("the record", || {
+        let events = fs::read_to_string(root.join("data/events.jsonl")).ok()?;
+        let lines = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let started = lines.filter(|event| event["hook_event_name"] == "RunStarted");
+        let pids: Vec<u64> = started.filter_map(|event| event["pid"].as_u64()).collect();
+        (pids.len() >= runs).then_some(pids)
+    })
+}
+
+fn last_request(stage: &Stage) -> String {
+    stage.model.requests().last().expect("the model was asked").body.to_string()
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn a_conversation_goes_on_in_the_same_process(version: &str) {
+    let Some(stage) = stage(version, "keeper", KEEPER) else { return };
+    let mut server = stage.serve();
+    let first = ask(&mut server, "keeper", "USAGE 1000 100\nSAY the word is plum");
+    let kept = one_waits(&stage);
+    let second = ask(&mut server, "keeper", "USAGE 1000 100\nSAY fine");
+    assert_eq!((&second["result"], &second["session_id"]), (&json!("fine"), &first["session_id"]));
+    assert_eq!(pids(&stage.context.root(), 2), [kept, kept]);
+    assert!(last_request(&stage).contains("the word is plum"), "{}", last_request(&stage));
+    let (one, two) = (first["cost_usd"].as_f64().unwrap(), second["cost_usd"].as_f64().unwrap());
+    assert!((one - two).abs() < one / 2.0, "each call costs what it costs: {one}, {two}");
+
+    // Another program wants the conversation: it gets it, and hears everything that was said.
+    let third = stage.run("keeper", "SAY from elsewhere");
+    assert_eq!((&third["result"], third.get("note")), (&json!("from elsewhere"), None), "{third}");
+    assert_eq!(third["session_id"], first["session_id"]);
+    assert!(!is_alive(kept), "two processes never have one conversation");
+    let fourth = ask(&mut server, "keeper", "SAY done");
+    assert_eq!(fourth["session_id"], first["session_id"]);
+    assert!(last_request(&stage).contains("from elsewhere"));
+
+    server.hang_up();
+    server.ends();
+    assert_eq!(left_of(&stage), Vec::<u64>::new());
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn a_warm_process_serves_one_call_and_is_replaced(version: &str) {
+    let Some(stage) = stage(version, "fetcher", FETCHER) else { return };
+    let mut server = stage.serve();
+    let warm = one_waits(&stage);
+    assert_eq!(stage.model.requests().len(), 0, "it has not asked the model anything");
+    let call = json!({ "command": "echo $ADJUTANT_RUN" });
+    let first = ask(&mut server, "fetcher", &format!("CALL Bash {call}\nSAY one"));
+    assert_eq!(first["result"], "one", "{first}");
+    assert_eq!(pids(&stage.context.root(), 1), [warm]);
+    gone(warm);
+    let next = one_waits(&stage);
+    assert_ne!(warm, next);
+    ask(&mut server, "fetcher", "SAY two");
+    assert_eq!(pids(&stage.context.root(), 2), [warm, next]);
+    assert!(!last_request(&stage).contains("SAY one"), "never two conversations in one process");
+}
+
+#[test]
+fn a_changed_file_never_meets_an_old_process() {
+    let Some(stage) = stage(NEW, "fetcher", FETCHER) else { return };
+    stage.context.agent("keeper", KEEPER);
+    let mut server = stage.serve();
+    let warm = one_waits(&stage);
+    ask(&mut server, "keeper", "SAY the word is plum");
+    let live = wait_for("the live one", || {
+        waiting(&stage).iter().find(|card| card["agent"] == "keeper")?["pid"].as_u64()
+    });
+    stage.context.agent("fetcher", &FETCHER.replace("You fetch.", "You fetch PEARS."));
+    stage.context.agent("keeper", &KEEPER.replace("You remember", "You FOREVER remember"));
+    ask(&mut server, "fetcher", "SAY one");
+    assert!(last_request(&stage).contains("You fetch PEARS."), "the new file counts at once");
+    ask(&mut server, "keeper", "SAY two");
+    let request = last_request(&stage);
+    assert!(request.contains("You FOREVER remember") && request.contains("plum"), "{request}");
+    let used: HashSet<u64> = pids(&stage.context.root(), 3).into_iter().skip(1).collect();
+    assert!(!used.contains(&warm) && !used.contains(&live));
+    gone(warm);
+    gone(live);
+}
+
+#[test]
+fn a_process_that_was_killed_while_it_waited_costs_no_call() {
+    let Some(stage) = stage(NEW, "fetcher", FETCHER) else { return };
+    stage.context.agent("keeper", KEEPER);
+    let mut server = stage.serve();
+    let warm = one_waits(&stage);
+    kill(warm);
+    let first = ask(&mut server, "fetcher", "SAY one");
+    assert_eq!(first["result"], "one", "{first}");
+    let before = ask(&mut server, "keeper", "SAY plum");
+    let live = wait_for("the live one", || {
+        waiting(&stage).iter().find(|card| card["agent"] == "keeper")?["pid"].as_u64()
+    });
+    kill(live);
+    let after = ask(&mut server, "keeper", "SAY two");
+    assert_eq!((&after["result"], &after["session_id"]), (&json!("two"), &before["session_id"]));
+    assert!(last_request(&stage).contains("plum"), "the conversation went on");
+}
+
+#[test]
+fn nothing_that_waits_outlives_its_server() {
+    let Some(stage) = stage(NEW, "fetcher", FETCHER) else { return };
+    stage.context.agent("keeper", KEEPER);
+    for is_killed in [false, true] {
+        let mut server = stage.serve();
+        ask(&mut server, "keeper", "SAY plum");
+        let pids: Vec<u64> = wait_for("both", || {
+            let pids: Vec<u64> = waiting(&stage).iter().filter_map(|c| c["pid"].as_u64()).collect();
+            (pids.len() == 2).then_some(pids)
+        });
+        if is_killed {
+            server.child().kill().unwrap();
+            server.child().wait().unwrap();
+            wait_for("their end", || left_of(&stage).is_empty().then_some(()));
+        } else {
+            server.hang_up();
+            server.ends();
+            assert_eq!(left_of(&stage), Vec::<u64>::new(), "they are gone before the server is");
+        }
+        assert!(pids.iter().all(|pid| !is_alive(*pid)));
+        assert_eq!(waiting(&stage), Vec::<Value>::new());
+    }
+}
+
+#[test]
+fn a_process_that_waits_can_be_stopped_by_hand_and_takes_part_in_no_limit_of_runs() {
+    let Some(stage) = stage(NEW, "fetcher", FETCHER) else { return };
+    stage.context.write("agents/defaults.yaml", "max_runs: 1\n");
+    let mut server = stage.serve();
+    let warm = one_waits(&stage);
+    let card = waiting(&stage)[0]["run"].as_str().unwrap().to_owned();
+    let plain = stage.adjutant(["runs", "list"]).output().unwrap();
+    assert!(plain.stdout.is_empty(), "only runs are listed: {plain:?}");
+    assert!(stage.adjutant(["runs", "stop", &card]).status().unwrap().success());
+    gone(warm);
+    ask(&mut server, "fetcher", "SAY one");
+}
+
+fn kill(pid: u64) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+}
+
+/// Processes on this machine that were started for this project.
+fn left_of(stage: &Stage) -> Vec<u64> {
+    let home = stage.context.home().display().to_string();
+    let marked = |pid: &u64| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&environment).into_owned();
+        text.contains(&home) && text.contains("ADJUTANT_RUN=") && is_alive(*pid)
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(marked).collect()
+}
