@@ -104,7 +104,8 @@ async fn look(settings: &Settings, subject: &Subject) -> Exit {
     match tools {
         Ok(list) => {
             let (name, count) = (&subject.spec.name, list.tools.len());
-            render::talk(format_args!("Signed in to `{name}`, which offers {count} tools."));
+            let tools = if count == 1 { "tool" } else { "tools" };
+            render::talk(format_args!("Signed in to `{name}`, which offers {count} {tools}."));
             Exit::Success
         }
         Err(error) => {

@@ -404,7 +404,8 @@ async fn keep(mut process: ServerProcess, life: Life, reason: watch::Sender<Opti
     life.leave.cancel();
 }
 
-fn chain(error: &dyn Error) -> String {
+/// An error with its causes.
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 
 pub use super::callback::Answer;
 
-use super::super::network;
 use super::super::server_config::Wire;
+use super::super::{connection, network};
 use super::callback::{Callback, read_query};
 use super::endpoints::check_metadata;
 use super::failure::SignInFailed;
@@ -141,7 +141,7 @@ async fn ask(target: &SignInTarget) -> Result<Challenge, SignInFailed> {
     };
     let sent = request.headers(headers.into_iter().collect()).send().await;
     let response = sent.map_err(|error| {
-        let text = error.without_url().to_string();
+        let text = connection::chain(&error.without_url());
         problem(&format!("the server cannot be reached: {text}"))
     })?;
     if response.status() != StatusCode::UNAUTHORIZED {
