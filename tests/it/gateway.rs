@@ -1,6 +1,7 @@
 //! `adjutant gateway` from outside: a client on one side, misbehaving servers on the other.
 
 mod faults;
+mod hostile_network;
 mod http_server;
 mod network;
 mod offers;

@@ -20,6 +20,7 @@ mod conversation;
 mod delegation;
 mod demo;
 mod dependencies;
+mod deploy;
 mod events;
 mod gateway;
 mod gateway_real;

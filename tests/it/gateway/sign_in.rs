@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -140,6 +140,8 @@ struct Login {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
+    heard: String,
 }
 
 impl Login {
@@ -148,7 +150,8 @@ impl Login {
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        Self { child, stdin, stdout }
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stdin, stdout, stderr, heard: String::new() }
     }
 
     /// The page that a person is to open.
@@ -156,11 +159,17 @@ impl Login {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         if line.is_empty() {
-            let mut errors = String::new();
-            self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-            panic!("no page: {errors}");
+            self.stderr.read_to_string(&mut self.heard).unwrap();
+            panic!("no page: {}", self.heard);
         }
         line.trim().to_owned()
+    }
+
+    /// Waits until it says something with these words.
+    fn hear(&mut self, words: &str) {
+        while !self.heard.contains(words) {
+            assert_ne!(self.stderr.read_line(&mut self.heard).unwrap(), 0, "{}", self.heard);
+        }
     }
 
     fn paste(&mut self, text: &str) {
@@ -177,9 +186,10 @@ impl Login {
         let late = self.child.try_wait().unwrap().is_none();
         self.child.kill().unwrap();
         assert!(!late, "the sign-in still waits");
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut stdout = Vec::new();
         self.stdout.read_to_end(&mut stdout).unwrap();
-        self.child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
+        self.stderr.read_to_string(&mut self.heard).unwrap();
+        let stderr = self.heard.into_bytes();
         Output { status: self.child.wait().unwrap(), stdout, stderr }
     }
 }

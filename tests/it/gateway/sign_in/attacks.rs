@@ -4,6 +4,7 @@ use test_case::test_case;
 
 use super::super::http_server::{HttpServer, streamable};
 use super::*;
+use crate::support::http::modern_post;
 
 /// Tries to sign in; nothing may be opened, asked for or kept.
 fn refused(ways: Ways) -> String {
@@ -88,12 +89,12 @@ fn j5_a_foreign_or_replayed_state_is_no_answer() {
     assert_eq!(visit(&format!("{port}/callback?code=x")).0, 400);
     assert_eq!(visit(&format!("{port}/callback?error=access_denied&state=guessed")).0, 400);
     login.paste(&old);
+    login.hear("belongs to another sign-in");
     assert_eq!(desk.server.asked("/token"), 1, "none of them was traded");
     // The honest answer still counts.
     assert_eq!(visit(&back).0, 200);
     let ended = login.end();
     assert!(ended.status.success(), "{}", said(&ended));
-    assert!(said(&ended).contains("belongs to another sign-in"), "{}", said(&ended));
     assert_ne!(visit(&back).0, 200, "the port is closed");
 }
 
@@ -160,4 +161,19 @@ fn g3_a_server_that_is_never_content_is_asked_a_few_times_and_no_more() {
     }
     let asked = desk.server.requests().len() - before;
     assert!(asked < 40, "{asked} requests for twenty calls");
+}
+
+#[test]
+fn j6_the_token_of_a_client_is_never_sent_on() {
+    let far = HttpServer::start(streamable);
+    let stage = Stage::new(&json!({ "far": { "url": far.url("/mcp") } }));
+    let token = stage.context.token("dev");
+    let front = stage.context.serve_http([]);
+    let call = json!({ "name": "execute_tool", "arguments": { "server": "far", "tool": "who", "args": {} } });
+    let answer = front.send(&modern_post(&token, 1, "tools/call", call)).message();
+    assert_eq!(text(&answer["result"]), "far {}", "{answer}");
+    for request in far.requests() {
+        assert!(!request.headers.contains_key("authorization"), "{request:?}");
+        assert!(!format!("{request:?}").contains(&token), "{request:?}");
+    }
 }

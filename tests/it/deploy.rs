@@ -1,0 +1,87 @@
+//! The container image and the unit, as far as a machine without an engine can check them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::TestContext;
+
+fn file(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The instructions of the Dockerfile, one a line.
+fn instructions() -> Vec<String> {
+    let text = file("Dockerfile").replace("\\\n", " ");
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_unit_is_one_that_systemd_takes() {
+    let context = TestContext::new();
+    let program = env!("CARGO_BIN_EXE_adjutant");
+    let unit = file("docs/deploy/adjutant.service").replace("/usr/local/bin/adjutant", program);
+    context.write("adjutant.service", unit);
+    let path = context.root().join("adjutant.service");
+    let verify = Command::new("systemd-analyze").arg("verify").arg(&path).output();
+    // Not every machine has it.
+    let Ok(output) = verify else { return };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let about_us: Vec<&str> =
+        said.lines().filter(|line| line.contains("adjutant.service")).collect();
+    assert!(about_us.is_empty(), "{said}");
+}
+
+#[test]
+fn the_unit_serves_with_arguments_that_there_are() {
+    let unit = file("docs/deploy/adjutant.service");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let mut words: Vec<&str> = start.split(' ').skip(1).collect();
+    let context = TestContext::new();
+    let root = context.root().display().to_string();
+    let at = words.iter().position(|word| *word == "/srv/adjutant").unwrap();
+    words[at] = &root;
+    // Without a token it refuses to serve, which is after its arguments were understood.
+    let output = context.adjutant([]).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("adjutant token new"), "{said}");
+}
+
+#[test]
+fn the_image_runs_as_nobody_in_particular_with_what_is_pinned_here() {
+    let instructions = instructions();
+    let last =
+        |name: &str| instructions.iter().rfind(|line| line.starts_with(name)).unwrap().as_str();
+    assert_eq!(last("USER"), "USER 10001:10001");
+    assert!(last("FROM").contains("-slim"), "{}", last("FROM"));
+    for line in &instructions {
+        assert!(!line.starts_with("ADD "), "{line}");
+        assert!(!line.starts_with("FROM") || line.contains(':'), "a version each: {line}");
+        let copied = line.strip_prefix("COPY ").filter(|rest| !rest.starts_with("--from"));
+        for source in copied.into_iter().flat_map(|rest| rest.split(' ').rev().skip(1)) {
+            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(source).exists(), "{source}");
+        }
+    }
+    let rust = file("Cargo.toml");
+    let needed = rust.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
+    assert!(instructions[0].contains(&format!("rust:{}-", needed.trim_matches('"'))));
+}
+
+#[test]
+fn the_health_check_of_the_image_tells_a_healthy_server_from_none() {
+    let check = instructions().into_iter().find(|line| line.starts_with("HEALTHCHECK")).unwrap();
+    let command: Vec<String> =
+        serde_json::from_str(check.split_once("CMD ").unwrap().1).expect("a list of words");
+    let healthy = |address: &str| {
+        let script = command[2].replace("127.0.0.1/8080", &address.replace(':', "/"));
+        Command::new(&command[0]).args([&command[1], &script]).output().unwrap().status.success()
+    };
+    let context = TestContext::new();
+    context.token("probe");
+    let server = context.serve_http([]);
+    let address = server.address.to_string();
+    assert!(healthy(&address));
+    drop(server);
+    assert!(!healthy(&address));
+}
