@@ -9,6 +9,7 @@ use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 
 use super::approvals::{Approvals, Verdict};
+use super::hook_answer::Together;
 use super::outlet::Outlet;
 use super::recorder::Recorder;
 use super::status::StatusBoard;
@@ -68,6 +69,15 @@ impl Errand {
 
     fn record<R>(&self, what: impl FnOnce(&Recorder) -> R) -> Option<R> {
         self.recorder.as_deref().map(what)
+    }
+
+    /// What hooks of the user say; `None` where none is meant.
+    async fn ask_hooks(
+        &self,
+        event: &str,
+        payload: Option<&Map<String, Value>>,
+    ) -> Option<Together> {
+        self.recorder.as_deref()?.ask_hooks(event, payload?).await
     }
 
     fn note(&self, change: impl FnOnce(&mut Seen)) {
@@ -212,9 +222,17 @@ impl Parent for Bridge {
             let Some(errand) = self.errand() else {
                 return HookVerdict::Deny { reason: NOBODY.to_owned() };
             };
-            errand.record(|recorder| recorder.tool_wanted(&tool_use));
-            let verdict = self.judge_use(&tool_use);
-            if let HookVerdict::Deny { reason } = &verdict {
+            let payload = errand.record(|recorder| recorder.tool_wanted(&tool_use));
+            let mut verdict = self.judge_use(&tool_use);
+            if verdict == HookVerdict::Proceed {
+                // Hooks of the user can only take away: they are asked about what may be.
+                let said = errand.ask_hooks("PreToolUse", payload.as_ref()).await;
+                verdict = said.map_or(verdict, Together::verdict);
+                if let Some(reason) = verdict.refusal() {
+                    self.refuse(&tool_use.tool_name, &shorten(&one_line(reason), 200));
+                }
+            }
+            if let Some(reason) = verdict.refusal() {
                 let (id, tool) = (&tool_use.tool_use_id, &tool_use.tool_name);
                 errand.record(|recorder| recorder.denied(id, tool, reason));
             }
@@ -227,8 +245,15 @@ impl Parent for Bridge {
             let Some(errand) = self.errand() else {
                 return Approval::Deny { message: NOBODY.to_owned() };
             };
-            errand.record(|recorder| recorder.permission_asked(&request));
-            let approval = self.answer(&request, &errand).await;
+            let payload = errand.record(|recorder| recorder.permission_asked(&request));
+            let said = errand.ask_hooks("PermissionRequest", payload.as_ref()).await;
+            let approval = match said.and_then(Together::refusal) {
+                Some(message) => {
+                    self.refuse(&request.tool_name, &shorten(&one_line(&message), 200));
+                    Approval::Deny { message }
+                }
+                None => self.answer(&request, &errand).await,
+            };
             if let Approval::Deny { message } = &approval {
                 let (id, tool) = (&request.tool_use_id, &request.tool_name);
                 errand.record(|recorder| recorder.denied(id, tool, message));
@@ -256,11 +281,13 @@ impl Parent for Bridge {
     }
 
     fn hook_event(&self, event: String, payload: Map<String, Value>) -> BoxFuture<'_, Value> {
-        // While nobody uses the process its hooks tell nobody's story, and are no reason to distrust it.
-        if let Some(errand) = self.current().clone() {
-            errand.record(|recorder| recorder.hook(&event, payload));
-        }
-        Box::pin(async { json!({}) })
+        Box::pin(async move {
+            // While nobody uses the process its hooks tell nobody's story, and are no reason to distrust it.
+            let Some(errand) = self.current().clone() else { return json!({}) };
+            let payload = errand.record(|recorder| recorder.hook(&event, payload));
+            let said = errand.ask_hooks(&event, payload.as_ref()).await;
+            said.map_or_else(|| json!({}), |said| said.output(&event))
+        })
     }
 
     fn observe(&self, observation: &Observation<'_>) {

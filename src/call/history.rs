@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::hooks::Hooks;
 use super::prepare;
 use super::recorder::Recorder;
 use crate::base::RunId;
@@ -41,9 +42,20 @@ impl History {
     }
 
     /// Begins the record of a run.
-    pub(super) fn queued(&self, run: RunId, agent: &Agent, caller: &Caller) -> Recorder {
+    pub(super) fn queued(
+        &self,
+        run: RunId,
+        agent: &Agent,
+        caller: &Caller,
+        hooks: Hooks,
+    ) -> Recorder {
         let subject = RunSubject::new(run, agent.name.as_str(), Some(caller.clone()));
-        Recorder::queued(self.events.clone(), Redactor::new(prepare::secrets(agent)), subject)
+        Recorder::queued(
+            self.events.clone(),
+            Redactor::new(prepare::secrets(agent)),
+            subject,
+            hooks,
+        )
     }
 
     /// A run whose server ended in the middle of it; found by the next one. Everything it left open is closed.

@@ -13,6 +13,8 @@ mod cut;
 mod find;
 mod go_on;
 mod history;
+mod hook_answer;
+mod hooks;
 mod judge;
 mod kept;
 mod open;

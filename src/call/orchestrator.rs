@@ -11,6 +11,7 @@ use super::audit;
 use super::budget::Purse;
 use super::find::callable;
 use super::history::History;
+use super::hooks::Hooks;
 use super::kept::Warmth;
 use super::program::Programs;
 use super::request::Request;
@@ -166,6 +167,11 @@ impl Orchestrator {
         self.shutdown.ending().cancel();
         self.finish().await;
         self.gateway.shutdown().await;
+    }
+
+    /// The user's hooks of an agent; those that are still told of something are waited for at the end.
+    pub(super) fn hooks_of(&self, agent: &Arc<Agent>) -> Hooks {
+        Hooks::of(agent, self.settings.root.clone(), self.running.clone())
     }
 
     /// Cancelled when the caller cancels, and when everything ends.

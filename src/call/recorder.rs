@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
+use super::hook_answer::Together;
+use super::hooks::Hooks;
 use crate::base::{one_line, shorten};
 use crate::claude::{ApprovalRequest, Init, ToolUse, Usage};
 use crate::outcome::{Outcome, Report};
@@ -16,6 +18,7 @@ use crate::record::{EventLog, Redactor, RunSubject};
 pub(super) struct Recorder {
     log: EventLog,
     redactor: Redactor,
+    hooks: Hooks,
     state: Mutex<State>,
 }
 
@@ -40,7 +43,12 @@ struct Open {
 
 impl Recorder {
     /// Begins the record of a run that waits for its turn.
-    pub(super) fn queued(log: EventLog, redactor: Redactor, subject: RunSubject) -> Self {
+    pub(super) fn queued(
+        log: EventLog,
+        redactor: Redactor,
+        subject: RunSubject,
+        hooks: Hooks,
+    ) -> Self {
         let state = State {
             subject,
             session: None,
@@ -50,7 +58,7 @@ impl Recorder {
             source: "startup",
             is_over: false,
         };
-        let recorder = Self { log, redactor, state: Mutex::new(state) };
+        let recorder = Self { log, redactor, hooks, state: Mutex::new(state) };
         recorder.add(&recorder.state(), "RunQueued", json!({}));
         recorder
     }
@@ -107,7 +115,17 @@ impl Recorder {
         if !tool_use_id.is_empty() {
             payload.insert("tool_use_id".to_owned(), tool_use_id.into());
         }
-        self.hook("PermissionDenied", payload);
+        let payload = self.hook("PermissionDenied", payload);
+        self.hooks.tell("PermissionDenied", &payload);
+    }
+
+    /// What hooks of the user say to an event; `None` where there are none.
+    pub(super) async fn ask_hooks(
+        &self,
+        event: &str,
+        payload: &Map<String, Value>,
+    ) -> Option<Together> {
+        self.hooks.ask(event, payload).await
     }
 
     /// A turn began; no hook tells of the conversation's start.
@@ -198,7 +216,9 @@ impl Recorder {
     }
 
     fn add(&self, state: &State, name: &str, details: Value) {
-        self.log.append(&state.subject.event(name, details, &self.redactor));
+        let payload = state.subject.payload(name, details);
+        self.hooks.tell(name, &payload);
+        self.log.append(&state.subject.hook_event(payload, &self.redactor));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

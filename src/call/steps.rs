@@ -143,7 +143,12 @@ impl Call {
         };
         audit::verdict(shared, self, judged.as_ref().err())?;
         let agent = judged?;
-        self.recorder = Some(Arc::new(shared.history.queued(self.run, &agent, &self.caller)));
+        self.recorder = Some(Arc::new(shared.history.queued(
+            self.run,
+            &agent,
+            &self.caller,
+            shared.hooks_of(&agent),
+        )));
         self.posting = self.post(shared, agent.name.as_str());
         let answer = self.answer_of(shared, Arc::clone(&agent)).await;
         let answer = answer.map_err(|failure| without_secrets(&agent, failure));

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::front_matter;
+use super::hooks::Hook;
 use super::load::{read_text, relative};
 use super::model::{Agent, Callers};
 use super::positions::Positions;
@@ -110,6 +111,7 @@ fn what_it_is(agent: &Agent) -> Vec<(&'static str, Value)> {
         ("cwd", json!(agent.cwd)),
         ("add_dirs", json!(agent.add_dirs)),
         ("env", json!(agent.env)),
+        ("hooks", hooks(&agent.hooks)),
     ]
 }
 
@@ -162,6 +164,15 @@ fn its_limits(agent: &Agent) -> Vec<(&'static str, Value)> {
         ("warm", json!(agent.warm)),
         ("keep_alive_ms", milliseconds(agent.keep_alive)),
     ]
+}
+
+fn hooks(hooks: &[Hook]) -> Value {
+    hooks
+        .iter()
+        .map(
+            |hook| json!({ "event": hook.event, "matcher": hook.matcher, "command": hook.command }),
+        )
+        .collect()
 }
 
 fn callers(callers: &Callers) -> Value {

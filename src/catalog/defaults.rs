@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::hooks::Hook;
 use super::model::Template;
 
 /// What an agent gets where its own file does not say.
@@ -36,6 +37,8 @@ pub struct Defaults {
     pub approval_timeout: Duration,
     /// Variables for every agent; an agent's own win.
     pub env: BTreeMap<String, Template>,
+    /// Commands that are told of events; an agent's own come after these.
+    pub hooks: Vec<Hook>,
 }
 
 impl Default for Defaults {
@@ -54,6 +57,7 @@ impl Default for Defaults {
             keep_alive: Duration::from_mins(5),
             approval_timeout: Duration::from_mins(2),
             env: BTreeMap::new(),
+            hooks: Vec::new(),
         }
     }
 }

@@ -26,6 +26,7 @@ const RESTRICTING: &[&str] = &[
     "cwd",
     "add_dirs",
     "env",
+    "hooks",
 ];
 
 /// All other keys that are read.
@@ -45,7 +46,6 @@ const FOREIGN_RESTRICTING: &[(&str, &str)] = &[
     ("deny", "`permissions: { deny: […] }`"),
     ("exclude", "`policy: { tools: { exclude: […] } }`"),
     ("sandbox", "`permissions` and `tools`; a sandbox is not set here"),
-    ("hooks", "the project's `.claude/settings.json`; hooks of an agent are not read here"),
 ];
 
 /// Keys of other programs that change no right.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::hooks::Hook;
 use super::sign_in::SignIn;
 use crate::base::AgentName;
 
@@ -58,6 +59,9 @@ pub struct Agent {
     pub warm: u32,
     /// How long a session agent's process is kept after a turn.
     pub keep_alive: Duration,
+    /// Commands of the user's that are told of what it does. They belong to the record, not to the conversation.
+    #[serde(skip)]
+    pub hooks: Vec<Hook>,
 }
 
 /// Where an agent comes from.

@@ -117,6 +117,7 @@ fn read_fields(
         env: own.env,
         warm: own.warm,
         keep_alive: own.keep_alive,
+        hooks: own.hooks,
     })
 }
 

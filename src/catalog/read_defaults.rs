@@ -30,6 +30,7 @@ pub(super) const KEYS: &[&str] = &[
     "keep_alive_ms",
     "approval_timeout_ms",
     "env",
+    "hooks",
     "max_runs",
     "max_queue",
     "max_machine_runs",

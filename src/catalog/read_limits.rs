@@ -3,6 +3,7 @@
 use super::defaults::Defaults;
 use super::node::{Fields, Node};
 use super::problem::Problems;
+use super::read_hooks;
 
 const DAY_MS: u64 = 86_400_000;
 const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
@@ -20,6 +21,7 @@ pub(super) fn defaults(fields: &Fields<'_>, into: &mut Defaults, problems: &mut 
     if let Some(env) = fields.get("env").and_then(|node| node.variables(problems)) {
         into.env.extend(env);
     }
+    read_hooks::read(fields, &mut into.hooks, problems);
 }
 
 fn read_times(fields: &Fields<'_>, into: &mut Defaults, problems: &mut Problems) {

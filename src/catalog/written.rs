@@ -55,6 +55,8 @@ pub(super) struct AgentFile {
     add_dirs: Option<OneOrMany>,
     /// Variables of its own; `${VAR}` and `${VAR:-default}` are put in at the start.
     env: Option<BTreeMap<String, String>>,
+    /// Commands that are told of events, in Claude Code's form.
+    hooks: Option<BTreeMap<String, Vec<HookEntryPart>>>,
     /// Claude Code's own permission rules.
     permissions: Option<PermissionsPart>,
     /// Which tools exist at all: `builtin:Bash`, `mcp:server:tool`.
@@ -230,4 +232,38 @@ enum ServerKind {
 enum Isolation {
     Agent,
     Run,
+}
+
+/// Which tools, and the commands that are told.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct HookEntryPart {
+    /// A name, `Edit|Write`, or a regular expression. Default: all.
+    matcher: Option<String>,
+    /// The commands.
+    hooks: Vec<HookPart>,
+}
+
+/// One command; the payload is on its stdin.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct HookPart {
+    /// Always `command`.
+    #[schemars(regex(pattern = "^command$"))]
+    r#type: Option<String>,
+    /// A line for the shell.
+    #[schemars(length(min = 1))]
+    command: String,
+    /// How long it may take, in seconds. Default: 60.
+    #[schemars(range(min = 1, max = 3_600))]
+    timeout: Option<u64>,
+    /// What becomes of a call when the hook fails. Default: block.
+    on_failure: Option<OnFailurePart>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+enum OnFailurePart {
+    Block,
+    Allow,
 }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
+use super::written::HookEntryPart;
+
 /// `agents/defaults.yaml`: what every agent gets unless its own file says otherwise, and the orchestrator's limits.
 #[derive(JsonSchema)]
 #[schemars(title = "Adjutant defaults", deny_unknown_fields)]
@@ -46,6 +48,8 @@ pub(super) struct DefaultsFile {
     approval_timeout_ms: Option<u64>,
     /// Variables for every agent; an agent's own win.
     env: Option<BTreeMap<String, String>>,
+    /// Commands that are told of events, in Claude Code's form.
+    hooks: Option<BTreeMap<String, Vec<HookEntryPart>>>,
     /// Runs at once in one process. Default: 8.
     #[schemars(range(min = 1, max = 100_000))]
     max_runs: Option<u32>,

@@ -132,12 +132,22 @@ pub(super) fn refuse(request_id: &str, error: &str) -> Vec<u8> {
 pub(super) fn verdict(verdict: HookVerdict) -> Value {
     match verdict {
         HookVerdict::Proceed => json!({}),
-        HookVerdict::Deny { reason } => json!({"hookSpecificOutput": {
-            "hookEventName": "PreToolUse",
-            "permissionDecision": "deny",
-            "permissionDecisionReason": reason,
-        }}),
+        HookVerdict::Ask { reason } => json!({"hookSpecificOutput": decision("ask", &reason)}),
+        HookVerdict::Deny { reason } => json!({"hookSpecificOutput": decision("deny", &reason)}),
+        HookVerdict::Stop { reason } => json!({
+            "continue": false,
+            "stopReason": reason,
+            "hookSpecificOutput": decision("deny", &reason),
+        }),
     }
+}
+
+fn decision(word: &str, reason: &str) -> Value {
+    json!({
+        "hookEventName": "PreToolUse",
+        "permissionDecision": word,
+        "permissionDecisionReason": reason,
+    })
 }
 
 pub(super) fn approval(approval: Approval) -> Value {

@@ -62,11 +62,31 @@ pub struct ToolUse {
 pub enum HookVerdict {
     /// No objection; the permission rules decide.
     Proceed,
+    /// A person shall decide, whatever the permission rules say: `can_use_tool` comes.
+    Ask {
+        /// Why.
+        reason: String,
+    },
     /// Refused.
     Deny {
         /// What the model is told.
         reason: String,
     },
+    /// Refused, and the turn ends.
+    Stop {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl HookVerdict {
+    /// Why it is refused, if it is.
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Proceed | Self::Ask { .. } => None,
+            Self::Deny { reason } | Self::Stop { reason } => Some(reason),
+        }
+    }
 }
 
 /// A tool call that no rule allowed.

@@ -42,6 +42,7 @@ pub(super) fn dev() -> Agent {
         },
         warm: 0,
         keep_alive: Duration::ZERO,
+        hooks: Vec::new(),
     }
 }
 

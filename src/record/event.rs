@@ -185,6 +185,11 @@ impl RunSubject {
 
     /// An event of our own, or one that the stream shows.
     pub fn event(&self, name: &str, details: Value, redactor: &Redactor) -> Event {
+        Event::new(self.payload(name, details), redactor)
+    }
+
+    /// The same as a hook of the user gets it: nothing is left out or replaced.
+    pub fn payload(&self, name: &str, details: Value) -> Map<String, Value> {
         let mut payload = match details {
             Value::Object(details) => {
                 details.into_iter().filter(|(_, value)| !value.is_null()).collect()
@@ -192,7 +197,7 @@ impl RunSubject {
             _ => Map::new(),
         };
         payload.insert("hook_event_name".to_owned(), name.into());
-        self.hook_event(payload, redactor)
+        self.complete(payload)
     }
 
     /// An event that came over the run's pipe as a hook's payload.

@@ -6,6 +6,7 @@
 
 mod admission;
 mod board;
+mod brief;
 mod keeper;
 mod launch;
 mod leftovers;
@@ -31,6 +32,7 @@ mod wire;
 
 pub use admission::{Admission, AdmissionLimits, Counts, Permit, Refused};
 pub use board::{Posting, RunBoard, RunCard, RunProgress};
+pub use brief::{BriefEnd, Said, run_briefly};
 pub use launch::{Launch, StartFailed};
 pub use leftovers::{Cleaned, clean_leftovers, end_leftovers_of, end_leftovers_with};
 pub use machine::MachineCap;

@@ -24,6 +24,7 @@ mod deploy;
 mod events;
 mod gateway;
 mod gateway_real;
+mod hooks;
 mod http;
 mod identity;
 mod init;

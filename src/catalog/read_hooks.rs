@@ -1,0 +1,91 @@
+//! `hooks:`, in Claude Code's form: `Event: [{ matcher, hooks: [{ type: command, command, timeout }] }]`.
+
+use std::time::Duration;
+
+use super::hooks::{HOOK_EVENTS, Hook, Matcher, OnFailure};
+use super::node::{Fields, Node, suggestion};
+use super::problem::Problems;
+
+/// As in Claude Code.
+const TIMEOUT: Duration = Duration::from_mins(1);
+const LONGEST_SECONDS: u64 = 3_600;
+
+/// Adds the hooks of a file to those that are there.
+pub(super) fn read(fields: &Fields<'_>, into: &mut Vec<Hook>, problems: &mut Problems) {
+    let Some(node) = fields.get("hooks") else { return };
+    let Some(events) = node.fields(problems) else { return };
+    for (event, node) in events.iter() {
+        if !HOOK_EVENTS.contains(&event) {
+            problems
+                .error("unknown-key", node.at_key(), format!("there is no event `{event}`"))
+                .help(suggestion(event, HOOK_EVENTS));
+            continue;
+        }
+        for entry in node.items(problems).unwrap_or_default() {
+            read_entry(event, &entry, into, problems);
+        }
+    }
+}
+
+fn read_entry(event: &str, entry: &Node<'_>, into: &mut Vec<Hook>, problems: &mut Problems) {
+    let Some(fields) = entry.fields(problems) else { return };
+    fields.refuse_unknown(&["matcher", "hooks"], problems);
+    let matcher = fields.get("matcher").map(|node| read_matcher(&node, problems));
+    let Some(commands) = fields.get("hooks") else {
+        problems
+            .error("missing-key", entry.at(), format!("`{}` has no `hooks`", entry.path))
+            .help("write `hooks: [{ type: command, command: ./check.sh }]`");
+        return;
+    };
+    for node in commands.items(problems).unwrap_or_default() {
+        // A matcher that cannot be read is an error, and a file with errors is not used.
+        into.extend(read_command(event, matcher.clone().flatten(), &node, problems));
+    }
+}
+
+fn read_matcher(node: &Node<'_>, problems: &mut Problems) -> Option<Matcher> {
+    let serde_yaml::Value::String(text) = node.value else {
+        node.text(problems)?;
+        return None;
+    };
+    Matcher::parse(text)
+        .map_err(|reason| {
+            let reason = reason.lines().last().unwrap_or_default().to_owned();
+            problems
+                .error("wrong-value", node.at(), format!("`{}` is no matcher: {reason}", node.path))
+                .help(
+                    "write a tool's name, `Edit|Write`, or a regular expression such as `mcp__.*`",
+                );
+        })
+        .ok()
+}
+
+fn read_command(
+    event: &str,
+    matcher: Option<Matcher>,
+    node: &Node<'_>,
+    problems: &mut Problems,
+) -> Option<Hook> {
+    let fields = node.fields(problems)?;
+    fields.refuse_unknown(&["type", "command", "timeout", "on_failure"], problems);
+    if let Some(node) = fields.get("type") {
+        node.one_of(&[("command", ())], problems);
+    }
+    let Some(command) = fields.get("command") else {
+        problems
+            .error("missing-key", node.at(), format!("`{}` has no `command`", node.path))
+            .help("write `command: ./check.sh`");
+        return None;
+    };
+    let command = command.text(problems)?.to_owned();
+    let seconds = fields.get("timeout").and_then(|node| node.whole(1..=LONGEST_SECONDS, problems));
+    let words = [("block", OnFailure::Block), ("allow", OnFailure::Allow)];
+    let on_failure = fields.get("on_failure").and_then(|node| node.one_of(&words, problems));
+    Some(Hook {
+        event: event.to_owned(),
+        matcher,
+        command,
+        timeout: seconds.map_or(TIMEOUT, Duration::from_secs),
+        on_failure: on_failure.unwrap_or_default(),
+    })
+}
