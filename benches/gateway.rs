@@ -1,8 +1,8 @@
-//! `execute_tool` against the direct call, and against `agent-mcp-gateway` where it is installed.
+//! `execute_tool` against the direct call, and against `agent-mcp-gateway`, in one run.
 //!
 //! `cargo bench --bench gateway` prints one table. The server behind all of them is
 //! `server-everything` (installed by the ordinary tests under `target/mcp-servers`), the tool is
-//! `echo`. `AGENT_MCP_GATEWAY=/path/to/agent-mcp-gateway` adds a row for the peer.
+//! `echo`; rules and audit are on. The peer is installed from PyPI below `target` at first use.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,11 +21,18 @@ use std::{env, fs};
 
 use serde_json::{Value, json};
 
-const CALLS: usize = 3_000;
+/// Calls of one round, one after the other and again with [`IN_FLIGHT`] on their way.
+const CALLS: usize = 1_500;
+/// The peer is some thirty times slower.
+const CALLS_OF_PEER: usize = 150;
 const IN_FLIGHT: usize = 32;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 7;
 
 fn main() {
+    // `cargo test --benches` only wants to know that it starts.
+    if !env::args().any(|argument| argument == "--bench") {
+        return;
+    }
     let server = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("target/mcp-servers/node/node_modules/.bin/mcp-server-everything");
     if !server.exists() {
@@ -39,17 +46,120 @@ fn main() {
     direct.arg("stdio");
     let mut ours = Command::new(env!("CARGO_BIN_EXE_adjutant"));
     ours.arg("gateway").current_dir(project.path()).env("RUST_LOG", "error");
+    let mut all = vec![
+        Contestant::new("direct", direct, &direct_call, CALLS),
+        Contestant::new("adjutant gateway", ours, &gateway_call, CALLS),
+    ];
+    if let Some(peer) = peer() {
+        let mut command = Command::new(peer);
+        command.current_dir(project.path());
+        all.push(Contestant::new("agent-mcp-gateway", command, &gateway_call, CALLS_OF_PEER));
+    }
+    for _ in 0..ROUNDS {
+        all.iter_mut().for_each(Contestant::round);
+    }
+    print(&all);
+}
+
+/// The peer's program: the one that `AGENT_MCP_GATEWAY` names, or the pinned one from PyPI, installed below `target`.
+fn peer() -> Option<PathBuf> {
+    if let Some(named) = env::var_os("AGENT_MCP_GATEWAY") {
+        return Some(named.into());
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/agent-mcp-gateway");
+    let program = folder.join("bin/agent-mcp-gateway");
+    if !program.exists() {
+        // It asks for Python 3.12 and works with 3.11.
+        let script = "python3 -m venv --clear \"$1\" && \"$1/bin/pip\" -q install --ignore-requires-python agent-mcp-gateway==0.2.5";
+        let installed = Command::new("sh").args(["-ec", script, "sh"]).arg(&folder).status();
+        if !installed.is_ok_and(|status| status.success()) {
+            println!("agent-mcp-gateway cannot be installed; its row is missing");
+            return None;
+        }
+    }
+    Some(program)
+}
+
+type Call = dyn Fn() -> Value;
+
+/// One of those that are compared. The rounds alternate, so that what else the machine does hits all alike.
+struct Contestant {
+    name: &'static str,
+    client: Client,
+    call: &'static Call,
+    calls: usize,
+    start: Duration,
+    rounds: Vec<(Vec<Duration>, f64)>,
+}
+
+impl Contestant {
+    fn new(name: &'static str, mut command: Command, call: &'static Call, calls: usize) -> Self {
+        let begin = |command: &mut Command| {
+            let begun = Instant::now();
+            let mut client = Client::start(command);
+            client.request("tools/list", &json!({}));
+            (client, begun.elapsed())
+        };
+        // Once for the caches of the system.
+        drop(begin(&mut command));
+        let (mut client, start) = begin(&mut command);
+        for _ in 0..100 {
+            client.call(call);
+        }
+        Self { name, client, call, calls, start, rounds: Vec::new() }
+    }
+
+    fn round(&mut self) {
+        let times = self.client.one_by_one(self.call, self.calls);
+        self.rounds.push((times, self.client.at_once(self.call, self.calls)));
+    }
+
+    /// The median of the rounds' percentiles, in milliseconds.
+    fn percentile(&self, at: f64) -> f64 {
+        median(self.rounds.iter().map(|(times, _)| percentile(times, at)).collect())
+    }
+
+    fn throughput(&self) -> f64 {
+        median(self.rounds.iter().map(|(_, rate)| *rate).collect())
+    }
+}
+
+fn print(all: &[Contestant]) {
     println!(
         "{:<20} {:>9} {:>9} {:>9} {:>10} {:>9} {:>8}",
         "", "p50 ms", "p95 ms", "p99 ms", "calls/s", "start ms", "MB"
     );
-    let base = measure("direct", &mut direct, &direct_call, None);
-    measure("adjutant gateway", &mut ours, &gateway_call, Some(&base));
-    if let Some(peer) = env::var_os("AGENT_MCP_GATEWAY").map(PathBuf::from) {
-        let mut command = Command::new(peer);
-        command.current_dir(project.path());
-        measure("agent-mcp-gateway", &mut command, &gateway_call, Some(&base));
+    for one in all {
+        println!(
+            "{:<20} {:>9.3} {:>9.3} {:>9.3} {:>10.0} {:>9.1} {:>8.1}",
+            one.name,
+            one.percentile(0.50),
+            one.percentile(0.95),
+            one.percentile(0.99),
+            one.throughput(),
+            one.start.as_secs_f64() * 1e3,
+            one.client.memory(),
+        );
+        if one.name != all[0].name {
+            println!(
+                "{:<20} {:>8.2}x {:>8.2}x {:>9} {:>9.2}x",
+                "  against direct",
+                one.percentile(0.50) / all[0].percentile(0.50),
+                one.percentile(0.95) / all[0].percentile(0.95),
+                "",
+                one.throughput() / all[0].throughput(),
+            );
+        }
     }
+    println!(
+        "{:<20} {:>8}x {:>8}x {:>9} {:>9}x {:>9} {:>8}",
+        "  goals", "1.40", "1.70", "", "0.75", "30", "20"
+    );
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 fn project(server: &Path) -> tempfile::TempDir {
@@ -73,54 +183,6 @@ fn gateway_call() -> Value {
     json!({ "name": "execute_tool", "arguments": {
         "agent_id": "dev", "server": "everything", "tool": "echo", "args": { "message": "hello" },
     }})
-}
-
-struct Numbers {
-    p50: f64,
-    p95: f64,
-    throughput: f64,
-}
-
-/// The best of a few rounds: the machine may be busy with something else.
-fn measure(
-    name: &str,
-    command: &mut Command,
-    call: &dyn Fn() -> Value,
-    base: Option<&Numbers>,
-) -> Numbers {
-    let begun = Instant::now();
-    let mut client = Client::start(command);
-    client.request("tools/list", &json!({}));
-    let start = begun.elapsed();
-    for _ in 0..200 {
-        client.call(call);
-    }
-    let rounds: Vec<(Vec<Duration>, f64)> =
-        (0..ROUNDS).map(|_| (client.one_by_one(call), client.at_once(call))).collect();
-    let best =
-        |at: f64| rounds.iter().map(|(times, _)| percentile(times, at)).fold(f64::MAX, f64::min);
-    let throughput = rounds.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-    let numbers = Numbers { p50: best(0.50), p95: best(0.95), throughput };
-    println!(
-        "{name:<20} {:>9.3} {:>9.3} {:>9.3} {:>10.0} {:>9.1} {:>8.1}",
-        numbers.p50,
-        numbers.p95,
-        best(0.99),
-        throughput,
-        start.as_secs_f64() * 1e3,
-        client.memory(),
-    );
-    if let Some(base) = base {
-        println!(
-            "{:<20} {:>8.2}x {:>8.2}x {:>9} {:>9.2}x",
-            "  against direct",
-            numbers.p50 / base.p50,
-            numbers.p95 / base.p95,
-            "",
-            throughput / base.throughput,
-        );
-    }
-    numbers
 }
 
 fn percentile(times: &[Duration], at: f64) -> f64 {
@@ -194,8 +256,8 @@ impl Client {
         assert!(answer.to_string().contains("Echo: hello"), "{answer}");
     }
 
-    fn one_by_one(&mut self, call: &dyn Fn() -> Value) -> Vec<Duration> {
-        (0..CALLS)
+    fn one_by_one(&mut self, call: &dyn Fn() -> Value, calls: usize) -> Vec<Duration> {
+        (0..calls)
             .map(|_| {
                 let begun = Instant::now();
                 self.call(call);
@@ -205,20 +267,20 @@ impl Client {
     }
 
     /// Calls per second with [`IN_FLIGHT`] on their way.
-    fn at_once(&mut self, call: &dyn Fn() -> Value) -> f64 {
+    fn at_once(&mut self, call: &dyn Fn() -> Value, calls: usize) -> f64 {
         let begun = Instant::now();
         let params = call();
         for _ in 0..IN_FLIGHT {
             self.send("tools/call", &params);
         }
-        for _ in IN_FLIGHT..CALLS {
+        for _ in IN_FLIGHT..calls {
             self.receive();
             self.send("tools/call", &params);
         }
         for _ in 0..IN_FLIGHT {
             self.receive();
         }
-        CALLS as f64 / begun.elapsed().as_secs_f64()
+        calls as f64 / begun.elapsed().as_secs_f64()
     }
 
     /// Resident memory in MB.

@@ -1,0 +1,176 @@
+//! A call through an agent's pipe against a direct stdio connection of `claude` to the same server, in one run; and the
+//! time to the first turn of an agent whose server is slow to start, once it is leased.
+//!
+//! `cargo bench --bench tunnel` prints both. The model is scripted, on loopback, and answers at once: the time between two
+//! of its requests is what a tool call costs.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    unreachable_pub,
+    reason = "a measurement that fails says so by panicking"
+)]
+
+#[allow(dead_code, reason = "the tests use the rest of it")]
+#[path = "../tests/it/support/mod.rs"]
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use serde_json::json;
+
+use support::claude::scripted_environment;
+use support::stage::{NEW, OLD, Stage};
+
+const ROUNDS: usize = 5;
+const CALLS: usize = 30;
+
+fn main() {
+    // `cargo test --benches` only wants to know that it starts.
+    if !env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let server = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("target/mcp-servers/node/node_modules/.bin/mcp-server-everything");
+    if !server.exists() {
+        println!(
+            "server-everything is not installed; run `cargo test --test it gateway_real` first"
+        );
+        return;
+    }
+    for version in [NEW, OLD] {
+        a_call(version, &server);
+        first_turn(version, &server);
+    }
+}
+
+/// When the model was asked, in order.
+#[derive(Clone, Default)]
+struct Clock(Arc<Mutex<Vec<Instant>>>);
+
+impl Clock {
+    fn of(stage: &Stage) -> Self {
+        let clock = Self::default();
+        let ticks = Arc::clone(&clock.0);
+        stage.model.set_handler(move |_| {
+            ticks.lock().unwrap().push(Instant::now());
+            None
+        });
+        clock
+    }
+
+    fn take(&self) -> Vec<Instant> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+fn agent(name: &str, server: &str) -> String {
+    format!(
+        "---\nname: {name}\ndescription: Has a server\npolicy:\n  mcp_servers: {{ own: {{ trust: true }} }}\n\
+         tools: [\"mcp:own:echo\"]\nmcp_servers:\n  own: {server}\n---\nYou use it.\n"
+    )
+}
+
+/// The time between two requests of the model: one tool call and the turn around it.
+fn a_call(version: &str, server: &PathBuf) {
+    let Some(stage) = Stage::new(version) else { return };
+    let clock = Clock::of(&stage);
+    let entry = json!({ "command": server, "args": ["stdio"] });
+    stage.context.agent("worker", &agent("worker", &entry.to_string()));
+    let mut client = stage.serve();
+    let prompt = "CALL mcp__own__echo {\"message\": \"hello\"}\n".repeat(CALLS);
+    let (mut tunnelled, mut direct) = (Vec::new(), Vec::new());
+    for _ in 0..=ROUNDS {
+        clock.take();
+        let call = json!({ "agent_name": "worker", "prompt": prompt });
+        let answer = client.call("run_subagent", call);
+        assert!(answer.to_string().contains("Echo: hello"), "{answer}");
+        tunnelled.push(per_call(&clock));
+        directly(&stage, &entry, &prompt);
+        direct.push(per_call(&clock));
+    }
+    let (tunnelled, direct) = (median(tunnelled), median(direct));
+    let ratio = tunnelled.as_secs_f64() / direct.as_secs_f64();
+    println!(
+        "{version}: a tunnelled call / a direct one: {ratio:.3} ({tunnelled:.1?} / {direct:.1?}; goal 1)"
+    );
+}
+
+/// `claude` with the server as a child of its own, otherwise as the plan has it.
+fn directly(stage: &Stage, entry: &serde_json::Value, prompt: &str) {
+    let home = stage.context.home();
+    fs::write(home.join("prompt.md"), "You use it.\n").unwrap();
+    let settings = r#"{"permissions":{"allow":["mcp__own__echo"]}}"#;
+    fs::write(home.join("settings.json"), settings).unwrap();
+    let servers = json!({ "mcpServers": { "own": entry } }).to_string();
+    fs::write(home.join("servers.json"), servers).unwrap();
+    let mut child = Command::new(&stage.claude)
+        .args(["-p", "--output-format=stream-json", "--verbose", "--setting-sources="])
+        .args(["--strict-mcp-config", "--disable-slash-commands", "--tools="])
+        .args(["--permission-mode=default", "--no-session-persistence"])
+        .arg(format!("--mcp-config={}", home.join("servers.json").display()))
+        .arg(format!("--settings={}", home.join("settings.json").display()))
+        .arg(format!("--system-prompt-file={}", home.join("prompt.md").display()))
+        .env_clear()
+        .envs(scripted_environment(&stage.model, &home))
+        .env("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1")
+        .current_dir(stage.context.root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("claude starts");
+    child.stdin.take().unwrap().write_all(prompt.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("Echo: hello"), "{said}");
+}
+
+fn per_call(clock: &Clock) -> Duration {
+    let ticks = clock.take();
+    assert!(ticks.len() > CALLS, "{} requests", ticks.len());
+    median(ticks.windows(2).map(|pair| pair[1] - pair[0]).collect())
+}
+
+/// From the call to the model's first request, with a leased server that takes three seconds to start and with none.
+fn first_turn(version: &str, server: &Path) {
+    let Some(stage) = Stage::new(version) else { return };
+    let clock = Clock::of(&stage);
+    let slow = format!("sleep 3; exec {} stdio", server.display());
+    let entry = json!({ "command": "sh", "args": ["-c", slow], "eager": true });
+    stage.context.agent("slow", &agent("slow", &entry.to_string()));
+    stage.context.agent("plain", "---\nname: plain\ndescription: Has none\n---\nYou talk.\n");
+    let mut client = stage.serve();
+    let mut first = |name: &str| {
+        clock.take();
+        let begun = Instant::now();
+        client.call("run_subagent", json!({ "agent_name": name, "prompt": "SAY done" }));
+        clock.take()[0] - begun
+    };
+    // Once, until the server is there.
+    first("slow");
+    first("plain");
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        with.push(first("slow"));
+        without.push(first("plain"));
+    }
+    let (with, without) = (median(with), median(without));
+    let ratio = with.as_secs_f64() / without.as_secs_f64();
+    println!(
+        "{version}: first turn with a slow server, leased / without one: {ratio:.3} ({with:.0?} / {without:.0?}; goal 1)"
+    );
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
