@@ -248,7 +248,13 @@ impl Client {
 
     fn request(&mut self, method: &str, params: &Value) -> Value {
         self.send(method, params);
-        self.receive()
+        loop {
+            // An answer to an earlier request must not make this one look quick.
+            let answer = self.receive();
+            if answer["id"] == self.next {
+                return answer;
+            }
+        }
     }
 
     fn call(&mut self, call: &dyn Fn() -> Value) {

@@ -28,6 +28,7 @@ use super::server_config::Wire;
 use super::sign_in::{Keeper, SignInNeeded};
 use super::tapped::{ProgressBook, ProgressSink, Tapped};
 use super::tool_list::ToolList;
+use super::untouched::unpacked;
 use crate::base::{one_line, shorten};
 
 /// From the end of its stdin to SIGTERM; and how long a last answer may be on its way.
@@ -168,7 +169,7 @@ impl Connection {
     fn answered(&self, result: ServerResult) -> Result<Value, GatewayError> {
         self.worked.store(true, Ordering::Relaxed);
         match result {
-            ServerResult::CustomResult(raw) => Ok(raw.0),
+            ServerResult::CustomResult(raw) => Ok(unpacked(raw.0)),
             typed => serde_json::to_value(typed).map_err(|error| {
                 GatewayError::unavailable(&self.server, format!("its answer is no JSON: {error}"))
             }),

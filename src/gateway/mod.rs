@@ -32,6 +32,7 @@ mod tapped;
 mod tool_list;
 mod tunnel;
 mod tunnel_open;
+mod untouched;
 mod views;
 
 pub use delegations::Delegation;

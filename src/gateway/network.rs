@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::resolved::Network;
 use super::sign_in::{Keeper, SignedClient};
 use super::sse;
+use super::untouched::Untouched;
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 const MOST_REDIRECTS: usize = 10;
@@ -28,7 +29,7 @@ pub(super) fn connect(
 ) -> Result<impl Transport<RoleClient> + 'static + use<>, String> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(place.url.as_str());
     config.custom_headers = headers(place)?;
-    let client = SignedClient::new(http_client()?, keeper);
+    let client = Untouched(SignedClient::new(http_client()?, keeper));
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 

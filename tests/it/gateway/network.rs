@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::http_server::{HttpServer, events, respond, streamable};
+use super::http_server::{HttpServer, events, respond, streamable, streamed};
 use super::{Stage, code, execute, until};
 use crate::support::mcp::{McpClient, text};
 
@@ -55,6 +55,17 @@ fn a_server_on_the_network_gets_every_header_with_every_request() {
         assert_eq!(request.headers["x-both"], format!("green-{KEY}"));
     }
     nothing_told(&stage);
+}
+
+#[test]
+fn a_streamed_result_arrives_as_it_was_written() {
+    let far = HttpServer::start(streamed);
+    let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp")) }));
+    let mut client = connect(&stage);
+    let result = execute(&mut client, "far", "who", json!({}));
+    assert_eq!(result["zeta"], json!([1, { "unknown": null }]), "{result}");
+    assert_eq!(result["content"][1], json!({ "type": "hologram", "depth": 3 }), "{result}");
+    assert_eq!(result["structuredContent"], json!({ "n": 0.1 }), "{result}");
 }
 
 #[test]
