@@ -163,7 +163,8 @@ pub(super) fn streamed(request: &Request, stream: &mut TcpStream) {
     };
     if request.body["method"] == "tools/call" {
         answer["result"]["zeta"] = json!([1, { "unknown": null }]);
-        answer["result"]["content"][1] = json!({ "type": "hologram", "depth": 3 });
+        let text = answer["result"]["content"][0].take();
+        answer["result"]["content"] = json!([text, { "type": "hologram", "depth": 3 }]);
     }
     let head = "content-type: text/event-stream\r\nmcp-session-id: s-1\r\n";
     respond(stream, "200 OK", head, &format!("event: message\ndata: {answer}\n\n"));
