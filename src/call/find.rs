@@ -19,7 +19,10 @@ pub(super) fn find(
     })?;
     match &entry.state {
         State::Sound(agent) if agent.allowed_callers.allow(&caller.name) => Ok(Arc::clone(agent)),
-        State::Sound(agent) => Err(not_allowed(agent, caller)),
+        State::Sound(agent) => {
+            let others = callable(snapshot, caller).map(|agent| agent.name.as_str());
+            Err(not_allowed(agent, caller, &others.collect::<Vec<_>>()))
+        }
         State::Broken => Err(invalid(entry)),
     }
 }
@@ -60,7 +63,7 @@ fn not_found(name: &str, names: &[&str]) -> Failure {
     Failure::new(Code::AgentNotFound, format!("there is no agent `{shown}`"), help)
 }
 
-fn not_allowed(agent: &Agent, caller: &Caller) -> Failure {
+fn not_allowed(agent: &Agent, caller: &Caller, others: &[&str]) -> Failure {
     let allowed = match &agent.allowed_callers {
         Callers::Anyone => "anyone".to_owned(),
         Callers::Named(names) => names.join(", "),
@@ -70,8 +73,12 @@ fn not_allowed(agent: &Agent, caller: &Caller) -> Failure {
         shorten(&one_line(&caller.name), 80),
         agent.name
     );
-    let help =
+    let author =
         format!("its author can add the caller to `allowed_callers` in {}", agent.file.display());
+    let help = match others.is_empty() {
+        true => author,
+        false => format!("you may call: {}; {author}", shorten(&others.join(", "), 400)),
+    };
     Failure::new(Code::CallerNotAllowed, message, help)
 }
 
