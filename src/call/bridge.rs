@@ -1,6 +1,6 @@
 //! What Adjutant answers when an agent's process asks: may this tool run, and what do its servers say?
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::approvals::{Approvals, Verdict};
 use super::hook_answer::Together;
+use super::meter::Meter;
 use super::outlet::Outlet;
 use super::recorder::Recorder;
 use super::status::StatusBoard;
@@ -45,6 +46,8 @@ pub(super) struct Errand {
     /// A process that waits for its first run has neither yet.
     recorder: Option<Arc<Recorder>>,
     approvals: Option<Arc<Approvals>>,
+    /// Counts what it uses, from the run's first word on.
+    meter: OnceLock<Arc<Meter>>,
     seen: Mutex<Seen>,
 }
 
@@ -54,7 +57,13 @@ impl Errand {
         recorder: Option<Arc<Recorder>>,
         approvals: Option<Arc<Approvals>>,
     ) -> Arc<Self> {
-        Arc::new(Self { board, recorder, approvals, seen: Mutex::default() })
+        let (meter, seen) = (OnceLock::new(), Mutex::default());
+        Arc::new(Self { board, recorder, approvals, meter, seen })
+    }
+
+    /// What the run uses is counted by this meter.
+    pub(super) fn metered_by(&self, meter: Arc<Meter>) {
+        let _ = self.meter.set(meter);
     }
 
     /// A tool of a server says how far it is.
@@ -293,6 +302,9 @@ impl Parent for Bridge {
     fn observe(&self, observation: &Observation<'_>) {
         self.last_sign.send_replace(Instant::now());
         let Some(errand) = self.errand() else { return };
+        if let Some(meter) = errand.meter.get() {
+            meter.observe(observation);
+        }
         let board = &errand.board;
         match observation {
             Observation::SessionStarted(init) => {
@@ -304,7 +316,7 @@ impl Parent for Bridge {
             Observation::ToolStarted { summary, .. } => board.tool(summary),
             Observation::ToolFinished { tool_use_id, is_error, text } => {
                 errand.record(|recorder| recorder.tool_seen(tool_use_id, *is_error, text));
-                errand.note(|seen| seen.tool_ran |= !is_error);
+                errand.note(|seen| seen.tool_ran = true);
                 board.now("thinking");
             }
             Observation::Turn { turns } => board.turns(*turns),
@@ -317,6 +329,7 @@ impl Parent for Bridge {
                 self.refuse(tool_name, &shorten(&one_line(message), 200));
             }
             Observation::TurnFinished { cost_usd, turns } => board.spent(*turns, *cost_usd),
+            Observation::Writing | Observation::Spent { .. } => {}
             Observation::StaleResult => errand.note(|seen| seen.stale = true),
         }
     }

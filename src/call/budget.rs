@@ -33,7 +33,7 @@ impl Purse {
             session: session.unwrap_or(&self.own_session).to_owned(),
             per_day: limits.budgets.get(agent).map(|budget| budget.per_day_usd),
             per_session: limits.session_budget_usd,
-            paid: Mutex::new(0.0),
+            paid: Mutex::default(),
         })
     }
 }
@@ -46,7 +46,13 @@ pub(super) struct Tab {
     session: String,
     per_day: Option<f64>,
     per_session: Option<f64>,
-    paid: Mutex<f64>,
+    paid: Mutex<Paid>,
+}
+
+#[derive(Default)]
+struct Paid {
+    so_far: f64,
+    is_closed: bool,
 }
 
 impl Tab {
@@ -56,18 +62,24 @@ impl Tab {
         self.check_day(now())
     }
 
-    /// Writes down what the run has cost in the end.
+    /// Writes down what the run has cost so far.
+    pub(super) fn note(&self, cost_usd: f64) {
+        self.pay(cost_usd, 0);
+    }
+
+    /// Writes down what the run has cost in the end. What is told after that is late news.
     pub(super) fn close(&self, cost_usd: f64) {
         self.pay(cost_usd, 1);
     }
 
     fn pay(&self, cost_usd: f64, ended: u64) {
         let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = cost_usd.max(0.0) - *paid;
-        if ended == 0 && more.abs() < f64::EPSILON {
+        let more = cost_usd.max(0.0) - paid.so_far;
+        if paid.is_closed || (ended == 0 && more.abs() < f64::EPSILON) {
             return;
         }
-        *paid += more;
+        paid.so_far += more;
+        paid.is_closed = ended > 0;
         self.ledger.pay(Payment {
             time: now(),
             run: self.run,
@@ -159,13 +171,14 @@ mod tests {
         let purse = Purse::new(CostLedger::at(folder.path()));
         let limits = Orchestration { session_budget_usd: Some(0.3), ..Orchestration::default() };
         let tab = purse.open_tab(RunId::new(), "helper", Some("s"), &limits);
-        tab.pay(0.1, 0);
-        tab.pay(0.1, 0);
+        tab.note(0.1);
+        tab.note(0.1);
         assert_eq!(tab.check(), Ok(()));
-        tab.pay(0.4, 0);
+        tab.note(0.4);
         let told = tab.check().unwrap_err().sentence();
         assert!(told.contains("has cost $0.40 of $0.3 (`session_budget_usd`)"), "{told}");
         tab.close(0.25);
+        tab.note(0.4);
         assert_eq!(tab.check(), Ok(()));
         let other = purse.open_tab(RunId::new(), "helper", Some("s"), &limits);
         other.close(0.05);

@@ -1,21 +1,24 @@
 //! One turn in an open conversation: from the prompt to an end of our choosing or its own.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::meter::Meter;
 use super::open::{NotOpen, Open};
 use crate::claude::{Ending, Handle, OpenError, Progress, ResultFrame, TurnEnd};
+use crate::outcome::Failure;
 use crate::worker::{ProcessEnd, StartFailed};
 
 /// How long an interrupted turn may take to say its last word.
 const LAST_WORD: Duration = Duration::from_millis(600);
 
 /// Why a run was ended from outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stop {
     /// The deadline passed.
     Deadline,
@@ -23,6 +26,8 @@ pub(super) enum Stop {
     Idle,
     /// The caller, or Adjutant itself, does not want it any more.
     Cancelled,
+    /// It has used more than it may, or the API will not have it.
+    Over(Failure),
 }
 
 /// When a run is to be ended from outside.
@@ -33,6 +38,8 @@ pub(super) struct Leash {
     pub(super) idle: Option<Duration>,
     /// Cancelled by the caller, a person or our own end.
     pub(super) cancel: CancellationToken,
+    /// Says when it has used too much; a process that no run has yet uses nothing.
+    pub(super) meter: Option<Arc<Meter>>,
 }
 
 impl Leash {
@@ -42,6 +49,14 @@ impl Leash {
             () = sleep_until(self.deadline) => Stop::Deadline,
             () = self.cancel.cancelled() => Stop::Cancelled,
             () = self.silence(signs) => Stop::Idle,
+            failure = self.overrun() => Stop::Over(failure),
+        }
+    }
+
+    async fn overrun(&self) -> Failure {
+        match &self.meter {
+            Some(meter) => meter.overrun().await,
+            None => pending().await,
         }
     }
 
@@ -104,6 +119,7 @@ impl Ended {
                 Stop::Deadline => "timeout",
                 Stop::Idle => "idle_timeout",
                 Stop::Cancelled => "cancelled",
+                Stop::Over(_) => "limit",
             },
         }
     }
@@ -128,7 +144,7 @@ impl LastWord {
 /// Says `message` and waits for the answer or for `leash`. After a result the process is still there, in the run;
 /// after anything else nothing of it is left.
 ///
-/// `reply` sees every good result and may say one thing more, in the same conversation.
+/// `reply` sees every result and may say one thing more, in the same conversation.
 pub(super) async fn converse(
     mut open: Open,
     mut message: String,
@@ -150,8 +166,7 @@ pub(super) async fn converse(
                 return over(&open, last_word.ended(stop), progress);
             }
         };
-        let Some(more) = Some(result.as_ref()).filter(|r| r.is_success()).and_then(&mut reply)
-        else {
+        let Some(more) = reply(result.as_ref()) else {
             let (ended, stderr) = (Ended::Result(result), String::new());
             return Run { ended, progress, stderr, open: Some(open) };
         };

@@ -2,11 +2,12 @@
 
 use super::budget::call_exceeded;
 use super::converse::{Ended, Run, Stop};
+use super::meter::turns_used_up;
 use super::wanted::Wanted;
 use crate::base::{one_line, shorten};
 use crate::catalog::Agent;
 use crate::claude::{Ending, OpenError, ResultFrame, ResultSubtype};
-use crate::outcome::{Answer, Code, Failure};
+use crate::outcome::{Answer, Code, Failure, Trouble};
 use crate::worker::{ProcessEnd, StartFailed};
 
 /// The answer, or why there is none. Success is a `result` that says so, nothing else.
@@ -104,17 +105,8 @@ fn no_result(agent: &Agent, ending: &Ending, end: ProcessEnd, stderr: &str) -> F
 
 fn bad_result(agent: &Agent, result: &ResultFrame, spent: f64) -> Failure {
     let name = &agent.name;
-    let file = agent.file.display();
     match &result.subtype {
-        ResultSubtype::MaxTurns => {
-            let most = agent.limits.max_turns.map_or(String::new(), |turns| format!(" of {turns}"));
-            let message = format!("`{name}` used up its turns{most} before it had an answer");
-            Failure::new(
-                Code::MaxTurns,
-                message,
-                format!("raise `max_turns` in {file}, or ask for less"),
-            )
-        }
+        ResultSubtype::MaxTurns => turns_used_up(agent),
         ResultSubtype::MaxBudget => {
             call_exceeded(agent, agent.limits.max_budget_usd.unwrap_or_default(), spent)
         }
@@ -132,16 +124,14 @@ fn bad_result(agent: &Agent, result: &ResultFrame, spent: f64) -> Failure {
 
 fn failed(agent: &Agent, result: &ResultFrame) -> Failure {
     let message = format!("claude failed for `{}`{}", agent.name, told(result));
-    let help = match result.api_error_status {
-        Some(401 | 403) => {
-            "the credentials are not accepted: sign in to Claude Code, or set ANTHROPIC_API_KEY"
-        }
-        Some(404) => "the model is not known to the API: look at `model` in its agent.md",
-        Some(400) => "the API does not take the request: look at `model` and the account's credit",
-        Some(429 | 500..) => "the API is busy or down: try again later",
-        _ => "try again; if it stays so, run `adjutant doctor --live`",
-    };
+    let help = trouble(result).help();
     Failure::new(Code::ClaudeFailed, message, help)
+}
+
+/// What a failed result says about the API.
+pub(super) fn trouble(result: &ResultFrame) -> Trouble {
+    let said = result.errors.first().or(result.result.as_ref());
+    Trouble::of(result.api_error_status, said.map_or("", String::as_str))
 }
 
 /// Why a call ended that was ended from outside.
@@ -167,6 +157,7 @@ pub(super) fn stopped(agent: &Agent, stop: &Stop) -> Failure {
                 format!("try again, or raise `idle_timeout_ms` in {file}"),
             )
         }
+        Stop::Over(failure) => failure.clone(),
         Stop::Cancelled => Failure::new(
             Code::Cancelled,
             format!("the run of `{name}` was cancelled"),

@@ -1,7 +1,7 @@
 //! A call in a process that was there already; and, after a call, whether its process stays.
 
 use super::bridge::Seen;
-use super::converse::{Ended, Run, converse};
+use super::converse::{Ended, Run};
 use super::judge::turn_was_completed;
 use super::kept::{Kept, live};
 use super::open::Open;
@@ -29,11 +29,10 @@ impl Call {
         open: Open,
         source: &'static str,
     ) -> Option<Run> {
-        let errand = self.errand();
+        let errand = self.errand(ground);
         open.bridge.attend(self.run, &errand);
         self.has_started(&open.process, source);
-        let message = self.request.message(&self.caller.name, self.run);
-        let mut run = converse(open, message, &ground.leash, ground.wanted.objections()).await;
+        let mut run = self.talk(ground, open).await;
         self.count(&errand, &run);
         let seen = errand.seen();
         if !is_odd(&run, &seen) || seen.tool_ran {

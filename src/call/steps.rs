@@ -15,15 +15,18 @@ use super::contract::contract;
 use super::converse::{Leash, Run, converse};
 use super::find::find;
 use super::judge::{judge, stopped};
+use super::meter::Meter;
+use super::on_disk::on_disk;
 use super::open::Open;
 use super::orchestrator::Orchestrator;
 use super::program::Program;
 use super::recorder::Recorder;
+use super::replies::Replies;
 use super::request::Request;
 use super::status::{Status, StatusBoard};
 use super::wanted::Wanted;
 use super::{audit, converse::Stop, cut, prepare, redact};
-use crate::base::{RunId, create_private_dir, write_atomic};
+use crate::base::{RunId, create_private_dir, one_line, shorten, write_atomic};
 use crate::catalog::{Agent, IdentityRule};
 use crate::claude::{HookEvent, Options};
 use crate::gateway::{Gateway, GatewayError, Tunnel};
@@ -196,14 +199,19 @@ impl Call {
             true => self.go_on(shared, &ground).await?,
             false => self.pass_by(shared, &ground).await?,
         };
+        // As the CLI has it: an answer that cost more than it may is not one, but it is not thrown away.
+        if let Some(failure) = ground.leash.meter.as_ref().and_then(|meter| meter.over()) {
+            return Err(failure.with_partial(answer.text));
+        }
         self.keep_secrets(&ground.agent, &mut answer);
         answer.text = self.cut(shared, &ground.agent, answer.text);
         Ok(answer)
     }
 
-    fn leash(&self, agent: &Agent) -> Leash {
+    fn leash(&self, agent: &Arc<Agent>) -> Leash {
         let deadline = self.started + agent.limits.timeout;
-        Leash { deadline, idle: agent.limits.idle_timeout, cancel: self.cancel.clone() }
+        let meter = Some(Meter::start(Arc::clone(agent), self.tab.clone()));
+        Leash { deadline, idle: agent.limits.idle_timeout, cancel: self.cancel.clone(), meter }
     }
 
     /// Puts the run on the board, where other terminals see it and can stop it.
@@ -343,15 +351,14 @@ impl Call {
         let files = prepare::private_folder(&shared.settings, self.run)
             .map_err(|error| no_folder(&error))?;
         let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
-        let errand = self.errand();
+        let errand = self.errand(ground);
         let bridge = Bridge::new(Arc::clone(agent), tunnel);
         bridge.attend(self.run, &errand);
         let options = Options { session_cost_usd: spent_before, ..options(shared, start) };
-        let message = self.request.message(&self.caller.name, self.run);
         let started = |process: &Process| self.has_started(process, source_of(start));
         let opened = Open::start(launch, files, options, bridge, &ground.leash, started).await;
         let run = match opened {
-            Ok(open) => converse(open, message, &ground.leash, ground.wanted.objections()).await,
+            Ok(open) => self.talk(ground, open).await,
             Err(not_open) => not_open.into(),
         };
         self.count(&errand, &run);
@@ -359,9 +366,25 @@ impl Call {
     }
 
     /// What a process does for this run.
-    pub(super) fn errand(&self) -> Arc<Errand> {
+    pub(super) fn errand(&self, ground: &Ground) -> Arc<Errand> {
         let approvals = Some(Arc::clone(&self.approvals));
-        Errand::new(self.board.clone(), self.recorder.clone(), approvals)
+        let errand = Errand::new(self.board.clone(), self.recorder.clone(), approvals);
+        if let Some(meter) = &ground.leash.meter {
+            errand.metered_by(Arc::clone(meter));
+        }
+        errand
+    }
+
+    /// Says the message in an open process, and what there is to say to its results.
+    pub(super) async fn talk(&mut self, ground: &Ground, open: Open) -> Run {
+        let message = self.request.message(&self.caller.name, self.run);
+        let mut replies = Replies::new(&message, &ground.wanted, ground.leash.meter.clone());
+        let run = converse(open, message, &ground.leash, |result| replies.to(result)).await;
+        if let Some(said) = replies.tried_again_after {
+            let said = shorten(&one_line(&said), 200);
+            self.facts.notes.push(format!("The API failed once ({said}), and was asked again."));
+        }
+        run
     }
 
     /// Says which process the run has, and how its conversation begins.
@@ -437,11 +460,6 @@ impl Call {
             notes,
         }
     }
-}
-
-/// Does something that waits for the disk without holding up what else goes on.
-async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::task::spawn_blocking(work).await.ok()
 }
 
 /// Carries the status to the board, and a stop from there to the run, until the run is over.

@@ -27,7 +27,7 @@ impl Wanted {
     pub(super) fn objections(&self) -> impl FnMut(&ResultFrame) -> Option<String> {
         let mut retries = self.retries;
         move |result| {
-            let problem = self.problem(result)?;
+            let problem = self.problem(result).filter(|_| result.is_success())?;
             retries = retries.checked_sub(1)?;
             Some(problem)
         }

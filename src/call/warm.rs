@@ -153,6 +153,7 @@ impl Planned {
             deadline: Instant::now() + PATIENCE,
             idle: None,
             cancel: shared.shutdown().ending().child_token(),
+            meter: None,
         };
         let options = options(shared, start);
         let open = Open::start(launch, files, options, bridge, &leash, |_| {})

@@ -29,6 +29,28 @@ pub enum Frame {
         /// The piece.
         text: String,
     },
+    /// A message is begun (`--include-partial-messages`).
+    MessageStarted {
+        /// Set when a native subagent speaks rather than the agent itself.
+        parent_tool_use_id: Option<String>,
+        /// The message's id.
+        message_id: String,
+        /// The model that writes it.
+        model: String,
+        /// Tokens that were read for it.
+        usage: Usage,
+    },
+    /// A message is over, and its tokens are known (`--include-partial-messages`).
+    MessageEnded {
+        /// Set when a native subagent speaks rather than the agent itself.
+        parent_tool_use_id: Option<String>,
+        /// Tokens in all.
+        usage: Usage,
+        /// Whether it asks for tools, so that the turn goes on.
+        wants_tools: bool,
+    },
+    /// Something else that is being written: a sign of life, nothing more.
+    Writing,
     /// A type that this version of Adjutant does not know.
     Other,
 }
@@ -98,6 +120,8 @@ pub struct ServerStatus {
 pub struct Assistant {
     /// The message's id, the same in all its frames.
     pub message_id: String,
+    /// The model that wrote it.
+    pub model: String,
     /// What was said or asked for.
     pub blocks: Vec<Block>,
     /// Tokens so far, as the API told at the beginning of the message.
@@ -145,6 +169,18 @@ impl std::ops::AddAssign for Usage {
         self.output_tokens += more.output_tokens;
         self.cache_read_input_tokens += more.cache_read_input_tokens;
         self.cache_creation_input_tokens += more.cache_creation_input_tokens;
+    }
+}
+
+impl Usage {
+    /// Of two counts of one message the higher is the later.
+    pub(super) fn rise_to(&mut self, later: Self) {
+        self.input_tokens = self.input_tokens.max(later.input_tokens);
+        self.output_tokens = self.output_tokens.max(later.output_tokens);
+        self.cache_read_input_tokens =
+            self.cache_read_input_tokens.max(later.cache_read_input_tokens);
+        self.cache_creation_input_tokens =
+            self.cache_creation_input_tokens.max(later.cache_creation_input_tokens);
     }
 }
 

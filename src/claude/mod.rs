@@ -34,10 +34,12 @@ mod observation;
 mod outgoing;
 mod parent;
 mod parse;
+mod price;
 mod progress;
 mod reader;
 mod result;
 mod shared;
+mod spending;
 
 pub use conversation::{Conversation, Handle, OpenError, Options};
 pub use frame::{

@@ -39,6 +39,15 @@ pub enum Observation<'a> {
         /// How many this turn has had.
         turns: u64,
     },
+    /// Something is being written: a sign of life.
+    Writing,
+    /// A message is over; what the turn has cost by now, counted from its tokens.
+    Spent {
+        /// Dollars of this turn.
+        cost_usd: f64,
+        /// Whether the message asks for tools, so that more will be spent.
+        goes_on: bool,
+    },
     /// The API did not answer and is asked again.
     ApiRetry {
         /// Which attempt failed, from 1.

@@ -85,6 +85,7 @@ fn assistant(mut map: Map<String, Value>) -> Assistant {
     let mut message = map.object("message");
     Assistant {
         message_id: message.text_or_empty("id"),
+        model: message.text_or_empty("model"),
         blocks: objects(message.list("content")).map(block).collect(),
         usage: Usage::take_from(&message.object("usage")),
         parent_tool_use_id: map.text("parent_tool_use_id"),
@@ -169,10 +170,27 @@ fn control_reply(mut map: Map<String, Value>) -> ControlReply {
 }
 
 fn stream_event(mut map: Map<String, Value>) -> Frame {
-    let mut delta = map.object("event").object("delta");
-    match (map.text("parent_tool_use_id"), delta.text("text")) {
-        (None, Some(text)) => Frame::TextDelta { text },
-        _ => Frame::Other,
+    let parent_tool_use_id = map.text("parent_tool_use_id");
+    let mut event = map.object("event");
+    match event.text_or_empty("type").as_str() {
+        "message_start" => {
+            let mut message = event.object("message");
+            Frame::MessageStarted {
+                parent_tool_use_id,
+                message_id: message.text_or_empty("id"),
+                model: message.text_or_empty("model"),
+                usage: Usage::take_from(&message.object("usage")),
+            }
+        }
+        "message_delta" => Frame::MessageEnded {
+            parent_tool_use_id,
+            usage: Usage::take_from(&event.object("usage")),
+            wants_tools: event.object("delta").text("stop_reason").as_deref() == Some("tool_use"),
+        },
+        _ => match (parent_tool_use_id, event.object("delta").text("text")) {
+            (None, Some(text)) => Frame::TextDelta { text },
+            _ => Frame::Writing,
+        },
     }
 }
 

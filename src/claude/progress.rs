@@ -2,6 +2,7 @@
 
 use super::frame::{Assistant, Block, Usage};
 use super::result::ResultFrame;
+use super::spending::Spending;
 
 /// How far a turn has come.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,7 +13,7 @@ pub struct Progress {
     pub partial: String,
     /// Round trips with the model.
     pub turns: u64,
-    /// Dollars of this turn; known when the turn is over.
+    /// Dollars of this turn: counted from the tokens until the turn is over, then as the CLI counts them.
     pub cost_usd: f64,
     /// Tokens of this turn, as far as the API told.
     pub usage: Usage,
@@ -29,6 +30,9 @@ pub(super) struct Tracker {
     /// Text of the message that is being written now; replaced by the whole one.
     streaming: String,
     last_message: String,
+    spending: Spending,
+    /// What the result said that this turn cost, when it has come.
+    told_usd: f64,
     /// Dollars of the process before this turn.
     cost_before: f64,
     /// Dollars of the session before this process, until the first result told whether they count.
@@ -43,6 +47,8 @@ impl Tracker {
             progress: Progress::default(),
             streaming: String::new(),
             last_message: String::new(),
+            spending: Spending::default(),
+            told_usd: 0.0,
             cost_before: 0.0,
             session_cost,
             limit,
@@ -51,7 +57,8 @@ impl Tracker {
 
     /// Forgets the turn before.
     pub(super) fn begin_turn(&mut self) {
-        self.cost_before += self.progress.cost_usd;
+        self.cost_before += std::mem::take(&mut self.told_usd);
+        self.spending = Spending::default();
         let session_id = self.progress.session_id.take();
         self.progress = Progress { session_id, ..Progress::default() };
         self.streaming.clear();
@@ -61,6 +68,11 @@ impl Tracker {
     /// Notes the agent's own message; true where it began a further round trip.
     pub(super) fn note_message(&mut self, message: &Assistant) -> bool {
         self.streaming.clear();
+        if message.api_error.is_some() {
+            // The CLI's own words about a failure of the API: the agent has said nothing.
+            return false;
+        }
+        self.begin_spending(None, &message.message_id, &message.model, message.usage);
         for block in &message.blocks {
             if let Block::Text(text) = block {
                 self.append(text);
@@ -73,6 +85,25 @@ impl Tracker {
         self.progress.turns += 1;
         self.progress.usage += message.usage;
         true
+    }
+
+    /// A message was begun, or told again.
+    pub(super) fn begin_spending(
+        &mut self,
+        speaker: Option<&str>,
+        id: &str,
+        model: &str,
+        usage: Usage,
+    ) {
+        self.spending.begin(speaker, id, model, usage);
+        self.progress.cost_usd = self.spending.so_far();
+    }
+
+    /// A message is over: what the turn has cost by now.
+    pub(super) fn end_spending(&mut self, speaker: Option<&str>, usage: Usage) -> f64 {
+        self.spending.end(speaker, usage);
+        self.progress.cost_usd = self.spending.so_far();
+        self.progress.cost_usd
     }
 
     pub(super) fn note_delta(&mut self, text: &str) {
@@ -94,6 +125,7 @@ impl Tracker {
             self.cost_before = 0.0;
             self.progress.cost_usd = result.total_cost_usd;
         }
+        self.told_usd = self.progress.cost_usd;
         self.progress.turns = self.progress.turns.max(result.num_turns);
         self.progress.usage = result.usage;
     }

@@ -61,7 +61,23 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             Frame::ControlRequest(request) => self.answers.begin(request),
             Frame::ControlReply(reply) => self.take_reply(reply),
             Frame::ControlCancel { request_id } => self.answers.cancel(&request_id),
-            Frame::TextDelta { text } => self.shared.state().tracker.note_delta(&text),
+            Frame::TextDelta { text } => {
+                self.shared.state().tracker.note_delta(&text);
+                self.parent.observe(&Observation::Writing);
+            }
+            Frame::MessageStarted { parent_tool_use_id, message_id, model, usage } => {
+                let speaker = parent_tool_use_id.as_deref();
+                self.shared.state().tracker.begin_spending(speaker, &message_id, &model, usage);
+                self.parent.observe(&Observation::Writing);
+            }
+            Frame::MessageEnded { parent_tool_use_id, usage, wants_tools } => {
+                let cost_usd =
+                    self.shared.state().tracker.end_spending(parent_tool_use_id.as_deref(), usage);
+                // A native subagent that has ended is a tool that has: the agent goes on.
+                let goes_on = wants_tools || parent_tool_use_id.is_some();
+                self.parent.observe(&Observation::Spent { cost_usd, goes_on });
+            }
+            Frame::Writing => self.parent.observe(&Observation::Writing),
             Frame::Other => {}
         }
         None

@@ -3,8 +3,10 @@
 mod code;
 mod extract;
 mod report;
+mod trouble;
 mod validate;
 
 pub use code::Code;
 pub use report::{Answer, Denial, Failure, Outcome, Report};
+pub use trouble::Trouble;
 pub use validate::{BadSchema, Mismatch, OutputProblem, Validator};

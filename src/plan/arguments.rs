@@ -11,7 +11,7 @@ pub(super) const CONVERSATION_FLAGS: [&str; 3] =
     ["--session-id", "--resume", "--no-session-persistence"];
 
 pub(super) fn arguments(request: &PlanRequest<'_>, builtin_tools: &[String]) -> Vec<Argument> {
-    let mut list = pipe();
+    let mut list = pipe(request);
     list.extend(isolation(request));
     list.extend(rights(request.agent, builtin_tools));
     list.extend(model(request));
@@ -20,13 +20,18 @@ pub(super) fn arguments(request: &PlanRequest<'_>, builtin_tools: &[String]) -> 
 }
 
 /// Everything goes over stdin and stdout.
-fn pipe() -> Vec<Argument> {
-    vec![
+fn pipe(request: &PlanRequest<'_>) -> Vec<Argument> {
+    let mut list = vec![
         switch("--print", "no terminal"),
         text("--input-format", "stream-json", "prompts and verdicts come over its stdin"),
         text("--output-format", "stream-json", "events and questions go over its stdout"),
         switch("--verbose", "stream-json needs it"),
-    ]
+    ];
+    if request.features.has("--include-partial-messages") {
+        let reason = "tokens and words are told as they come: a budget holds in its turn, and no work is lost";
+        list.push(switch("--include-partial-messages", reason));
+    }
+    list
 }
 
 /// Nothing of the user's or the project's own configuration reaches the agent.
@@ -101,6 +106,7 @@ fn model(request: &PlanRequest<'_>) -> Vec<Argument> {
     list
 }
 
+/// The CLI counts from the start of its process: one that has a budget serves one call.
 fn budget(request: &PlanRequest<'_>) -> Option<String> {
     let known = request.features.has("--max-budget-usd");
     request.agent.limits.max_budget_usd.filter(|_| known).map(|usd| usd.to_string())

@@ -28,6 +28,7 @@ mod hooks;
 mod http;
 mod identity;
 mod init;
+mod limits;
 mod outcomes;
 mod policy;
 mod policy_over_mcp;

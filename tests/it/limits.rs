@@ -1,0 +1,113 @@
+//! Money, turns and an API that is not there, with the real `claude`: each holds in the turn that passes it.
+
+use adjutant::scripted::Reply;
+use serde_json::Value;
+use test_case::test_case;
+
+use crate::support::stage::{NEW, OLD, Stage};
+
+/// Writes two hundred tokens with every message, half a cent with this model, and wants to go on for ever.
+const CHATTY: &str = r#"USAGE 100 200
+CALL Bash {"command": "touch one"}
+USAGE 100 200
+CALL Bash {"command": "touch two"}
+USAGE 100 200
+CALL Bash {"command": "touch three"}
+SAY done"#;
+
+fn stage(version: &str, settings: &str) -> Option<Stage> {
+    let stage = Stage::new(version)?;
+    let permissions = "model: claude-opus-4-8\npermissions: { allow: [\"Bash(touch:*)\"] }\n";
+    stage.context.agent(
+        "helper",
+        &format!("---\nname: helper\ndescription: Helps\n{permissions}{settings}---\nHelp.\n"),
+    );
+    Some(stage)
+}
+
+fn told(report: &Value) -> &str {
+    report["error"].as_str().unwrap_or_else(|| panic!("no error: {report}"))
+}
+
+#[test_case(NEW, "max_budget_usd: 0.01\n"; "2_1_325 in passing")]
+#[test_case(OLD, "max_budget_usd: 0.01\n"; "2_1_197 in passing")]
+#[test_case(NEW, "max_budget_usd: 0.01\nsession: true\n"; "2_1_325 in a conversation")]
+#[test_case(OLD, "max_budget_usd: 0.01\nsession: true\n"; "2_1_197 in a conversation")]
+fn a_budget_of_one_cent_stops_a_chatty_agent_in_the_turn_that_passes_it(v: &str, limits: &str) {
+    let Some(stage) = stage(v, limits) else { return };
+    let report = stage.run("helper", CHATTY);
+    assert!(
+        told(&report)
+            .starts_with("BUDGET_EXCEEDED: `helper` has cost $0.0110 of $0.01 in this call"),
+        "{report}"
+    );
+    assert_eq!(stage.model.requests().len(), 2, "{report}");
+    assert!(stage.context.root().join("one").exists());
+    assert!(!stage.context.root().join("two").exists(), "what was asked for too much is not done");
+    let cost = report["cost_usd"].as_f64().expect("what it cost");
+    assert!((cost - 0.011).abs() < 1e-9, "{report}");
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn a_daily_budget_stops_the_run_that_passes_it_and_the_next(version: &str) {
+    let Some(stage) = stage(version, "") else { return };
+    stage.context.write("agents/defaults.yaml", "budgets: { helper: { per_day_usd: 0.01 } }\n");
+    let report = stage.run("helper", CHATTY);
+    let expected = "BUDGET_EXCEEDED: `helper` has cost $0.0110 of $0.01 today";
+    assert!(told(&report).starts_with(expected), "{report}");
+    assert!(!stage.context.root().join("three").exists());
+    let asked = stage.model.requests().len();
+    assert!(told(&stage.run("helper", CHATTY)).starts_with(expected));
+    assert_eq!(stage.model.requests().len(), asked, "nothing was started");
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn turns_are_counted(version: &str) {
+    let Some(stage) = stage(version, "max_turns: 2\n") else { return };
+    let report = stage.run("helper", CHATTY);
+    assert!(told(&report).starts_with("MAX_TURNS: `helper` used up its turns of 2"), "{report}");
+    assert!(!stage.context.root().join("three").exists());
+}
+
+#[test_case("FAIL 401", "the credentials are not accepted")]
+#[test_case("FAIL 404", "the API does not know the model")]
+fn what_will_not_pass_is_told_at_once(script: &str, help: &str) {
+    let Some(stage) = stage(NEW, "") else { return };
+    let report = stage.run("helper", script);
+    assert!(told(&report).to_lowercase().contains(&help.to_lowercase()), "{report}");
+    assert!(stage.model.requests().len() <= 3, "it was not tried again and again");
+    assert_eq!(report.get("partial"), None, "the agent wrote nothing: {report}");
+}
+
+/// A CLI that does not try again by itself: what is seen is our doing.
+const AT_ONCE: &str = "env: { CLAUDE_CODE_MAX_RETRIES: \"0\" }\n";
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn what_may_pass_is_tried_once_more_in_the_same_conversation(version: &str) {
+    let Some(stage) = stage(version, AT_ONCE) else { return };
+    stage.model.set_handler(|body| {
+        let asked = body["messages"].to_string().matches("SAY there").count();
+        (asked < 2).then_some(Reply::Error { status: 529, is_final: true })
+    });
+    let report = stage.run("helper", "SAY there");
+    assert_eq!(report["result"], "there", "{report}");
+    assert!(report["note"].as_str().unwrap_or_default().contains("asked again"), "{report}");
+
+    stage.model.set_handler(|_| Some(Reply::Error { status: 529, is_final: true }));
+    let report = stage.run("helper", "SAY never");
+    assert!(told(&report).contains("it may pass: try again later"), "{report}");
+    assert_eq!(report.get("partial"), None, "the agent wrote nothing: {report}");
+}
+
+#[test]
+fn nothing_is_tried_again_after_a_tool_has_run() {
+    let Some(stage) = stage(NEW, AT_ONCE) else { return };
+    let script = "CALL Bash {\"command\": \"touch one\"}\nFAIL 529 final\nSAY never";
+    let report = stage.run("helper", script);
+    assert!(told(&report).starts_with("CLAUDE_FAILED"), "{report}");
+    assert_eq!(report.get("note"), None, "{report}");
+    assert!(stage.context.root().join("one").exists());
+}
