@@ -49,11 +49,3 @@ fn nothing_is_left_behind(signal: Option<Signal>) {
         until("the end of a server", || kill(Pid::from_raw(pid), None).is_err().then_some(()));
     }
 }
-
-#[test]
-fn http_is_refused_clearly() {
-    let stage = Stage::with(&["good"]);
-    let output = stage.context.run(["gateway", "--http", "127.0.0.1:0"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("not available yet"), "{output:?}");
-}
