@@ -11,6 +11,7 @@ mod scratch;
 mod shared_log;
 mod text;
 mod time;
+mod tree;
 
 pub use files::{
     ReadRefused, ScratchDir, Staged, append_durably, append_line, check_writable,
@@ -28,3 +29,4 @@ pub use scratch::{
 pub use shared_log::{SharedLog, SharedSnapshot, SharedTail, note_path, snapshot_shared_log};
 pub use text::{nearest, one_line, shorten, without_controls};
 pub use time::{Timestamp, now, parse_age};
+pub use tree::copy_tree;

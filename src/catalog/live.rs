@@ -84,6 +84,7 @@ impl Catalog {
 fn same(before: &Snapshot, after: &Snapshot) -> bool {
     before.common.says_the_same(&after.common)
         && before.diagnostics == after.diagnostics
+        && before.extensions == after.extensions
         && before.entries.len() == after.entries.len()
         && before.entries.iter().zip(&after.entries).all(|(a, b)| same_entry(a, b))
 }

@@ -1,20 +1,24 @@
 //! Reads the whole `agents/` folder: side by side, and again only what changed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
+use serde_json::Value;
+
 use super::defaults::{Defaults, Orchestration};
 use super::diagnostic::{Diagnostic, Severity};
+use super::extensions::{self, Extension, ExtensionAgent};
 use super::load_agent::{self, Surroundings};
+use super::model::ServerEntry;
 use super::read_defaults::read_defaults;
 use super::snapshot::{Common, Entry, Snapshot};
 use super::stamp::{Stamp, Stamps};
-use crate::base::{RESERVED_MAIN, ReadRefused, read_inside, without_controls};
-use crate::config::Settings;
+use crate::base::{RESERVED_MAIN, ReadRefused, read_bounded, read_inside, without_controls};
+use crate::config::{GatewayFiles, Settings};
 
 /// The most bytes of an agent's file or of `defaults.yaml` that are read.
 pub(super) const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -29,7 +33,12 @@ pub(super) fn load(settings: &Settings, previous: Option<&Snapshot>) -> Snapshot
         _ => Arc::new(load_common(settings)),
     };
     let previous = previous.filter(|previous| Arc::ptr_eq(&previous.common, &common));
-    let (folders, diagnostics) = list_folders(settings);
+    let (mut folders, mut diagnostics) = list_folders(settings);
+    let extensions = load_extensions(settings, &folders);
+    for extension in &extensions {
+        diagnostics.extend(extension.diagnostics.iter().cloned());
+        folders.extend(folders_of(extension));
+    }
     let names: Vec<String> = folders.iter().map(|folder| folder.name.clone()).collect();
     let twins = twins(&names);
     let around = Surroundings {
@@ -39,7 +48,7 @@ pub(super) fn load(settings: &Settings, previous: Option<&Snapshot>) -> Snapshot
         common: &common,
         previous,
     };
-    Snapshot::new(load_all(&folders, &around), common, diagnostics)
+    Snapshot::new(load_all(&folders, &around), common, diagnostics, extensions)
 }
 
 /// Names that differ only in upper and lower case: one folder on many disks, so never two agents.
@@ -48,12 +57,57 @@ fn twins(names: &[String]) -> HashSet<String> {
     names.iter().map(|name| name.to_lowercase()).filter(|name| !seen.insert(name.clone())).collect()
 }
 
-/// A folder below `agents/`.
+/// A folder below `agents/`, or the place of an extension's agent.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) is_symlink: bool,
+    /// The agent's file.
+    pub(super) file: PathBuf,
+    /// The extension it comes from.
+    pub(super) lender: Option<Lender>,
+}
+
+/// What an extension gives to its agents, and how far they may reach.
+#[derive(Clone, Debug)]
+pub(super) struct Lender {
+    pub(super) name: String,
+    /// Nothing of the agent may lie outside of it.
+    pub(super) folder: PathBuf,
+    pub(super) servers: Vec<ServerEntry>,
+    pub(super) stamps: Stamps,
+}
+
+fn load_extensions(settings: &Settings, folders: &[Folder]) -> Vec<Extension> {
+    let agents: Vec<String> = folders.iter().map(|folder| folder.name.clone()).collect();
+    let config = GatewayFiles::locate(settings).mcp_config.path;
+    extensions::load(&settings.root, &agents, &server_names(&config))
+}
+
+/// The names in `.mcp.json`; what else is wrong there is said elsewhere.
+fn server_names(path: &Path) -> BTreeSet<String> {
+    let bytes = read_bounded(path, MAX_FILE_BYTES).unwrap_or_default();
+    let config: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let servers = config.get("mcpServers").and_then(Value::as_object);
+    servers.into_iter().flat_map(|servers| servers.keys().cloned()).collect()
+}
+
+fn folders_of(extension: &Extension) -> Vec<Folder> {
+    let lender = Lender {
+        name: extension.name.clone(),
+        folder: extension.folder.clone(),
+        servers: extension.private_servers(),
+        stamps: extension.stamps.clone(),
+    };
+    let folder = |agent: &ExtensionAgent| Folder {
+        name: agent.name.clone(),
+        path: agent.file.parent().unwrap_or(&extension.folder).to_path_buf(),
+        is_symlink: false,
+        file: agent.file.clone(),
+        lender: Some(lender.clone()),
+    };
+    extension.agents.iter().map(folder).collect()
 }
 
 fn load_all(folders: &[Folder], around: &Surroundings<'_>) -> Vec<Arc<Entry>> {
@@ -229,7 +283,8 @@ fn sort_in(
     }
     let path = item.path();
     if kind.is_dir() || (kind.is_symlink() && !leads_to_file(&path)) {
-        folders.push(Folder { name, path, is_symlink: kind.is_symlink() });
+        let file = path.join("agent.md");
+        folders.push(Folder { name, path, is_symlink: kind.is_symlink(), file, lender: None });
     } else if let Some(stem) = name.strip_suffix(".md").filter(|stem| *stem != "README") {
         let file = relative(&settings.root, &path);
         diagnostics.push(Diagnostic {

@@ -35,17 +35,18 @@ pub(super) fn load(folder: &Folder, around: &Surroundings<'_>) -> Option<Arc<Ent
 /// The entry read before, if nothing about it changed. Broken ones depend on their neighbours and are read again.
 fn unchanged(folder: &Folder, around: &Surroundings<'_>) -> Option<Arc<Entry>> {
     let entry = around.previous?.get(&folder.name)?;
-    let usable = entry.agent().is_some() && !folder.is_symlink && !has_twin(folder, around);
+    let same = entry.file == folder.file && entry.origin == origin(folder);
+    let usable = same && entry.agent().is_some() && !folder.is_symlink && !has_twin(folder, around);
     (usable && entry.stamps.hold()).then(|| Arc::clone(entry))
 }
 
 fn load_fresh(folder: &Folder, around: &Surroundings<'_>) -> Option<Entry> {
-    let path = folder.path.join("agent.md");
+    let path = folder.file.clone();
     let file = relative(around.root, &path);
-    let mut stamps = Stamps::default();
+    let mut stamps = folder.lender.as_ref().map(|lender| lender.stamps.clone()).unwrap_or_default();
     let text = match check_folder(folder, &file, around) {
         Err(problem) => return Some(broken(folder, path, vec![problem], stamps)),
-        Ok(name) => match read_text(around.root, &path, &file, &mut stamps) {
+        Ok(name) => match read_text(bounds(folder, around), &path, &file, &mut stamps) {
             Ok(Some(text)) => (name, text),
             Ok(None) => return without_file(folder, path, stamps),
             Err(problem) => return Some(broken(folder, path, vec![*problem], stamps)),
@@ -66,12 +67,14 @@ fn read(
     let mut diagnostics = Vec::new();
     let memory = find_memory(folder, around, &mut stamps, &mut diagnostics);
     let source = AgentSource {
-        root: around.root,
+        root: bounds(folder, around),
         folder: folder.path.clone(),
+        file: folder.file.clone(),
         name,
-        origin: Origin::Project,
+        origin: origin(folder),
         memory,
         siblings: around.names,
+        lent: folder.lender.as_ref().map_or(&[], |lender| &lender.servers),
     };
     let reading = read_agent(text, &source, &file, &around.common.defaults);
     if let Some(schema) = reading.schema_file {
@@ -87,7 +90,7 @@ fn read(
     };
     Entry {
         name: folder.name.clone(),
-        origin: Origin::Project,
+        origin: origin(folder),
         file: path,
         state,
         diagnostics: diagnostics.into(),
@@ -95,10 +98,22 @@ fn read(
     }
 }
 
+fn origin(folder: &Folder) -> Origin {
+    match &folder.lender {
+        Some(lender) => Origin::Extension(lender.name.clone()),
+        None => Origin::Project,
+    }
+}
+
+/// What nothing of the agent may leave: the project, or its extension.
+fn bounds<'b>(folder: &'b Folder, around: &Surroundings<'b>) -> &'b Path {
+    folder.lender.as_ref().map_or(around.root, |lender| &lender.folder)
+}
+
 fn broken(folder: &Folder, file: PathBuf, found: Vec<Diagnostic>, stamps: Stamps) -> Entry {
     Entry {
         name: without_controls(&folder.name).replace('\n', " "),
-        origin: Origin::Project,
+        origin: origin(folder),
         file,
         state: State::Broken,
         diagnostics: found.into(),
@@ -176,6 +191,9 @@ fn find_memory(
     stamps: &mut Stamps,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Option<PathBuf> {
+    if folder.file.file_name() != Some("agent.md".as_ref()) {
+        return None;
+    }
     let path = folder.path.join("memory.md");
     let seen = fs::symlink_metadata(&path).ok();
     // Its content is read at every launch, so that only its being there is part of the contract.
@@ -183,7 +201,7 @@ fn find_memory(
     let seen = seen?;
     let target = if seen.is_symlink() { path.canonicalize().ok()? } else { path.clone() };
     let file = relative(around.root, &path);
-    if seen.is_symlink() && !target.starts_with(around.root) {
+    if seen.is_symlink() && !target.starts_with(bounds(folder, around)) {
         let message = format!("it is a symlink that leaves the project, to `{}`", target.display());
         diagnostics.push(whole_file(&file, "symlink-leaves-project", message));
         return None;

@@ -1,7 +1,6 @@
 //! The project's other files, as far as the catalog can judge them: `.mcp.json`, `.claude/settings.json`,
 //! extensions, and the main agent's list of subagents.
 
-use std::fs;
 use std::path::Path;
 
 use super::diagnostic::Diagnostic;
@@ -34,9 +33,6 @@ pub fn check_project(settings: &Settings, snapshot: &Snapshot) -> ProjectCheck {
     check.file(root, &root.join("agents/main/system-prompt.md"), |text, file| {
         check_section(text, file, snapshot)
     });
-    for path in extension_files(settings) {
-        check.file(root, &path, check_extension);
-    }
     check
 }
 
@@ -48,7 +44,9 @@ fn check_catalog(settings: &Settings, snapshot: &Snapshot) -> ProjectCheck {
         let own = entry.diagnostics.iter().filter(|found| found.code != super::DEFAULTS_BROKEN);
         diagnostics.extend(own.cloned());
     }
-    let files = snapshot.entries().len() + usize::from(settings.defaults_file().exists());
+    let files = snapshot.entries().len()
+        + snapshot.extensions().len()
+        + usize::from(settings.defaults_file().exists());
     ProjectCheck { diagnostics, files }
 }
 
@@ -75,19 +73,6 @@ impl ProjectCheck {
             }
         }
     }
-}
-
-fn extension_files(settings: &Settings) -> Vec<std::path::PathBuf> {
-    let listing = fs::read_dir(settings.extensions_dir()).into_iter().flatten().flatten();
-    let mut files: Vec<_> = listing
-        .filter(|item| !item.file_name().to_string_lossy().starts_with('.'))
-        .flat_map(|item| {
-            ["extension.json", "gemini-extension.json"].map(|name| item.path().join(name))
-        })
-        .filter(|path| path.exists())
-        .collect();
-    files.sort();
-    files
 }
 
 fn check_mcp_config(text: &str, file: &Path) -> Vec<Diagnostic> {
@@ -161,30 +146,6 @@ fn check_claude_settings(text: &str, file: &Path) -> Vec<Diagnostic> {
         }
     }
     check.found
-}
-
-fn check_extension(text: &str, file: &Path) -> Vec<Diagnostic> {
-    let mut check = JsonCheck::new(file);
-    if let Some(value) = check.parse(text)
-        && let Some(members) = check.object(&value, "the file")
-    {
-        check.required_text(members, "name", value.line);
-        if let Some(servers) = member(members, "mcpServers") {
-            check_servers(&servers.value, &mut check);
-        }
-        if let Some(agents) = member(members, "agents") {
-            check_extension_agents(&agents.value, &mut check);
-        }
-    }
-    check.found
-}
-
-fn check_extension_agents(value: &LinedValue, check: &mut JsonCheck<'_>) {
-    for agent in check.list(value, "`agents`").unwrap_or_default() {
-        let members = check.object(agent, "an agent of the extension").unwrap_or_default();
-        check.required_text(members, "name", agent.line);
-        check.required_text(members, "path", agent.line);
-    }
 }
 
 /// Whether the main agent's prompt names the agents that there are.

@@ -7,7 +7,8 @@ use super::diagnostic::{Diagnostic, Severity};
 use super::front_matter::{self, Parts};
 use super::keys;
 use super::model::{
-    Agent, Callers, Limits, Origin, Permissions, PolicyRules, ServerEntry, Template, ToolRef,
+    Agent, Callers, Limits, Origin, Permissions, PolicyRules, ServerEntry, ServerLaunch, Template,
+    ToolRef,
 };
 use super::node::{Fields, Node};
 use super::positions::{Place, Positions};
@@ -29,6 +30,8 @@ pub(super) struct AgentSource<'s> {
     pub(super) root: &'s Path,
     /// The agent's folder.
     pub(super) folder: PathBuf,
+    /// Its file.
+    pub(super) file: PathBuf,
     /// The name it must have.
     pub(super) name: &'s AgentName,
     /// Where it comes from.
@@ -37,6 +40,8 @@ pub(super) struct AgentSource<'s> {
     pub(super) memory: Option<PathBuf>,
     /// The names of all folders beside it, to say which one a wrong name belongs to.
     pub(super) siblings: &'s [String],
+    /// Servers that its extension gives to its agents.
+    pub(super) lent: &'s [ServerEntry],
 }
 
 /// What came of reading a file.
@@ -90,7 +95,7 @@ fn read_fields(
     check_prompt(parts, problems);
     let mut own = defaults.clone();
     read_limits::defaults(fields, &mut own, problems);
-    let rights = read_rights(fields, problems);
+    let rights = read_rights(fields, source.lent, problems);
     let beside = Beside { root: source.root, folder: &source.folder };
     let output = read_output::read(fields, own.output_retries, &beside, problems);
     let description = read_description(fields, problems);
@@ -99,7 +104,7 @@ fn read_fields(
         display_name: read_text(fields, "display_name", problems).map(|text| one_line(&text)),
         description: description?,
         origin: source.origin.clone(),
-        file: source.folder.join("agent.md"),
+        file: source.file.clone(),
         prompt: parts.body.clone(),
         memory: source.memory.clone(),
         session: read_session(fields, problems),
@@ -128,9 +133,10 @@ struct Rights {
     policy: PolicyRules,
 }
 
-fn read_rights(fields: &Fields<'_>, problems: &mut Problems) -> Rights {
-    let servers = fields.get("mcp_servers").map(|node| read_servers::read(&node, problems));
-    let servers = servers.unwrap_or_default();
+fn read_rights(fields: &Fields<'_>, lent: &[ServerEntry], problems: &mut Problems) -> Rights {
+    let node = fields.get("mcp_servers");
+    let own = node.as_ref().map(|node| read_servers::read(node, problems)).unwrap_or_default();
+    let mut servers = with_lent(own, lent, node.as_ref(), problems);
     let permissions =
         fields.get("permissions").map(|node| read_permissions::read(&node, &servers, problems));
     let tools = fields.get("tools").map(|node| {
@@ -139,12 +145,48 @@ fn read_rights(fields: &Fields<'_>, problems: &mut Problems) -> Rights {
         tools.into_iter().map(|(tool, _)| tool).collect()
     });
     let policy = fields.get("policy").map(|node| read_policy::read(&node, &servers, problems));
+    leave_unlisted(&mut servers, lent, tools.as_deref());
     Rights {
         servers,
         permissions: permissions.unwrap_or_default(),
         tools,
         policy: policy.unwrap_or_default(),
     }
+}
+
+/// Its own servers and those of its extension. A name alone means the extension's; two servers of one name are a mistake.
+fn with_lent(
+    mut own: Vec<ServerEntry>,
+    lent: &[ServerEntry],
+    node: Option<&Node<'_>>,
+    problems: &mut Problems,
+) -> Vec<ServerEntry> {
+    for server in lent {
+        match (own.iter_mut().find(|entry| entry.name == server.name), node) {
+            (Some(entry), _) if entry.launch == ServerLaunch::Shared => {
+                entry.launch = server.launch.clone();
+            }
+            (Some(_), Some(node)) => {
+                let name = &server.name;
+                let message = format!("`{name}` is a server of this file and of its extension");
+                problems.error("duplicate-server", node.at(), message).help("rename one of them");
+            }
+            (Some(_), None) | (None, _) => own.push(server.clone()),
+        }
+    }
+    own
+}
+
+/// A server of its extension that its `tools` do not list is none of its own.
+fn leave_unlisted(servers: &mut Vec<ServerEntry>, lent: &[ServerEntry], tools: Option<&[ToolRef]>) {
+    let Some(tools) = tools else { return };
+    let listed = |name: &str| {
+        tools.iter().any(|tool| match tool {
+            ToolRef::Mcp { server, .. } => server == name || server.contains(['*', '?', '[']),
+            ToolRef::Builtin(_) => false,
+        })
+    };
+    servers.retain(|server| !lent.contains(server) || listed(&server.name));
 }
 
 fn limits(own: &Defaults) -> Limits {

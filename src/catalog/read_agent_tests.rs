@@ -12,6 +12,8 @@ fn read(text: &str) -> AgentReading {
     let source = AgentSource {
         root: Path::new("/nowhere"),
         folder: PathBuf::from("/nowhere/agents/web-search"),
+        file: PathBuf::from("/nowhere/agents/web-search/agent.md"),
+        lent: &[],
         name: &name,
         origin: Origin::Project,
         memory: None,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::defaults::{Defaults, Orchestration};
 use super::diagnostic::Diagnostic;
+use super::extensions::Extension;
 use super::load;
 use super::model::{Agent, Origin};
 use super::stamp::Stamps;
@@ -71,6 +72,7 @@ pub struct Snapshot {
     pub(super) by_name: HashMap<String, usize>,
     pub(super) common: Arc<Common>,
     pub(super) diagnostics: Vec<Diagnostic>,
+    pub(super) extensions: Vec<Extension>,
 }
 
 /// What `defaults.yaml` said when it was read.
@@ -129,7 +131,12 @@ impl Snapshot {
         &self.common.diagnostics
     }
 
-    /// What was found about the `agents/` folder itself.
+    /// The extensions, by name.
+    pub fn extensions(&self) -> &[Extension] {
+        &self.extensions
+    }
+
+    /// What was found about the `agents/` folder itself, and in extensions.
     pub fn folder_diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
@@ -138,10 +145,11 @@ impl Snapshot {
         mut entries: Vec<Arc<Entry>>,
         common: Arc<Common>,
         diagnostics: Vec<Diagnostic>,
+        extensions: Vec<Extension>,
     ) -> Self {
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let by_name =
             entries.iter().enumerate().map(|(index, entry)| (entry.name.clone(), index)).collect();
-        Self { entries, by_name, common, diagnostics }
+        Self { entries, by_name, common, diagnostics, extensions }
     }
 }

@@ -44,7 +44,7 @@ impl Watching {
         let (messages, inbox) = channel();
         let mut follower = Follower {
             root: catalog.settings().root.clone(),
-            agents: catalog.settings().agents_dir(),
+            folders: [catalog.settings().agents_dir(), catalog.settings().extensions_dir()],
             catalog: Arc::downgrade(catalog),
             messages: messages.clone(),
             watched: None,
@@ -64,12 +64,13 @@ impl Watching {
 /// A watch, or none where the system refused one, and the folder it is about.
 struct Watched {
     watcher: Option<RecommendedWatcher>,
-    folder: Option<Stamp>,
+    folders: [Option<Stamp>; 2],
 }
 
 struct Follower {
     root: PathBuf,
-    agents: PathBuf,
+    /// `agents/` and `extensions/`.
+    folders: [PathBuf; 2],
     catalog: Weak<Catalog>,
     messages: Sender<Message>,
     watched: Option<Watched>,
@@ -92,23 +93,24 @@ impl Follower {
         }
     }
 
-    /// Watches again if `agents/` is another folder than before, or was not there.
+    /// Watches again if one of the folders is another than before, or was not there.
     fn renew(&mut self) {
-        let folder = identity(&self.agents);
-        if self.watched.as_ref().is_some_and(|watched| watched.folder == folder) {
+        let folders = self.folders.each_ref().map(|folder| identity(folder));
+        if self.watched.as_ref().is_some_and(|watched| watched.folders == folders) {
             return;
         }
         let watcher = self.watch();
         if let Err(error) = &watcher {
             tracing::warn!(%error, "the agents folder cannot be watched; looking at it instead");
         }
-        self.watched = Some(Watched { watcher: watcher.ok(), folder });
+        self.watched = Some(Watched { watcher: watcher.ok(), folders });
     }
 
     fn watch(&self) -> notify::Result<RecommendedWatcher> {
         let messages = self.messages.clone();
-        let target = self.agents.canonicalize().ok();
-        let folders: Vec<PathBuf> = target.iter().chain([&self.agents]).cloned().collect();
+        let targets: Vec<PathBuf> =
+            self.folders.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
+        let folders: Vec<PathBuf> = targets.iter().chain(&self.folders).cloned().collect();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             // What the watcher could not tell may have been anything.
             if event.is_ok_and(|event| !is_change(&event, &folders)) {
@@ -116,9 +118,9 @@ impl Follower {
             }
             let _ = messages.send(Message::Look);
         })?;
-        // The root tells when `agents/` itself comes, goes or is replaced.
+        // The root tells when one of them itself comes, goes or is replaced.
         watcher.watch(&self.root, RecursiveMode::NonRecursive)?;
-        if let Some(target) = target {
+        for target in targets {
             watcher.watch(&target, RecursiveMode::Recursive)?;
         }
         Ok(watcher)
@@ -170,12 +172,12 @@ mod tests {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "first").unwrap();
         let (messages, inbox) = channel();
-        let agents = root.join("agents");
+        let folders = [root.join("agents"), root.join("extensions")];
         let catalog = Weak::new();
-        let mut follower = Follower { root, agents, catalog, messages, watched: None };
+        let mut follower = Follower { root, folders, catalog, messages, watched: None };
         follower.renew();
         for _ in 0..10 {
-            assert_eq!(fs::read_dir(&follower.agents).unwrap().count(), 1);
+            assert_eq!(fs::read_dir(&follower.folders[0]).unwrap().count(), 1);
             assert_eq!(fs::read(&file).unwrap(), b"first");
         }
         let news = inbox.recv_timeout(Duration::from_millis(200));

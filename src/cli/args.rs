@@ -9,6 +9,7 @@ use super::auth::AuthCommand;
 use super::check::CheckArguments;
 use super::events::EventsArguments;
 use super::explain::ExplainArguments;
+use super::extensions::ExtensionsCommand;
 use super::list::ListArguments;
 use super::matrix::MatrixArguments;
 use super::new::NewArguments;
@@ -97,6 +98,13 @@ pub(super) enum Command {
         after_long_help = "Examples:\n  adjutant sessions list\n  adjutant sessions show github@pr-42"
     )]
     Sessions(SessionsCommand),
+
+    /// Show, check, add and remove extensions: bundles of agents and MCP servers
+    #[command(
+        subcommand,
+        after_long_help = "Examples:\n  adjutant extensions list\n  adjutant extensions add ./review-kit"
+    )]
+    Extensions(ExtensionsCommand),
 
     /// Say whether an agent may use a server, a tool or a built-in tool, and by which rule
     ///

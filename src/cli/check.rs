@@ -1,5 +1,6 @@
 //! `adjutant check`: everything that is wrong in any file, with its line.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::Args;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use super::exit::Exit;
 use super::{problems, render};
 use crate::base::read_bounded;
-use crate::catalog::{Diagnostic, Severity, Snapshot, check_project};
+use crate::catalog::{Diagnostic, Severity, Snapshot, check_project, public_servers};
 use crate::config::{GatewayFiles, Settings};
 use crate::gateway::Pins;
 use crate::policy::{GatewayRules, RuleProblem, unknown_servers};
@@ -40,7 +41,7 @@ pub(super) fn run(settings: &Settings, arguments: &CheckArguments) -> Exit {
     let mut check = check_project(settings, &snapshot);
     let files = GatewayFiles::locate(settings);
     if files.rules.found {
-        let servers = shared_servers(&files.mcp_config.path);
+        let servers = shared_servers(&files.mcp_config.path, &settings.root);
         check.file(&settings.root, &files.rules.path, |text, file| {
             check_rules(text, file, servers.as_deref())
         });
@@ -69,10 +70,12 @@ fn show(settings: &Settings, found: &[Diagnostic], snapshot: &Snapshot, files: u
 }
 
 /// The names of the servers behind the gateway; `None` where they cannot be read, which is said elsewhere.
-fn shared_servers(path: &Path) -> Option<Vec<String>> {
+fn shared_servers(path: &Path, root: &Path) -> Option<Vec<String>> {
     let bytes = read_bounded(path, 1024 * 1024).ok()?;
     let config: Value = serde_json::from_slice(&bytes).ok()?;
-    Some(config.get("mcpServers")?.as_object()?.keys().cloned().collect())
+    let own: BTreeSet<String> = config.get("mcpServers")?.as_object()?.keys().cloned().collect();
+    let more = public_servers(root, &own).into_iter().map(|(name, _)| name);
+    Some(own.iter().cloned().chain(more).collect())
 }
 
 fn check_rules(text: &str, file: &Path, servers: Option<&[String]>) -> Vec<Diagnostic> {

@@ -8,9 +8,9 @@ use clap::Parser;
 use super::args::{Arguments, Command};
 use super::exit::Exit;
 use super::{
-    audit, auth, check, completions, costs, demo, doctor, events, explain, gateway, hook, init,
-    list, matrix, new, plan, render, run as run_command, runs, schema, serve, sessions, show,
-    stats, token, trust,
+    audit, auth, check, completions, costs, demo, doctor, events, explain, extensions, gateway,
+    hook, init, list, matrix, new, plan, render, run as run_command, runs, schema, serve, sessions,
+    show, stats, token, trust,
 };
 use crate::config::Settings;
 use crate::worker;
@@ -42,6 +42,7 @@ fn run(arguments: &Arguments) -> Exit {
         Command::Schema(arguments) => schema::run(arguments),
         Command::Runs(command) => runs::run(&settings, command),
         Command::Sessions(command) => sessions::run(&settings, command),
+        Command::Extensions(command) => extensions::run(&settings, command),
         Command::Explain(arguments) => explain::run(&settings, arguments),
         Command::Matrix(arguments) => matrix::run(&settings, arguments),
         Command::Audit(arguments) => audit::run(&settings, arguments),

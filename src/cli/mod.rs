@@ -15,6 +15,7 @@ mod doctor;
 mod events;
 mod exit;
 mod explain;
+mod extensions;
 mod gateway;
 mod hook;
 mod http;

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{Lined, ReadRefused, nearest, parse_json_lines, read_bounded};
-use crate::catalog::{Agent, ServerLaunch, Snapshot, State, canonical_builtin, rule_line};
+use crate::catalog::{
+    Agent, ServerLaunch, Snapshot, State, canonical_builtin, public_servers, rule_line,
+};
 use crate::config::{GatewayFile, GatewayFiles, Settings};
 use crate::policy::{
     Evaluation, GatewayRules, evaluate, judge_builtin, judge_mcp_tool, judge_server,
@@ -109,8 +111,16 @@ impl<'s> Rights<'s> {
     }
 }
 
-/// The names of the shared servers in `.mcp.json`; none where there is no such file, or no sound one.
+/// The names of the shared servers: those of `.mcp.json`, then the public ones of extensions.
 pub(super) fn shared_servers(settings: &Settings) -> Vec<String> {
+    let mut names = configured_servers(settings);
+    let taken = names.iter().cloned().collect();
+    names.extend(public_servers(&settings.root, &taken).into_iter().map(|(name, _)| name));
+    names
+}
+
+/// None where there is no such file, or no sound one.
+fn configured_servers(settings: &Settings) -> Vec<String> {
     let path = GatewayFiles::locate(settings).mcp_config.path;
     let text = read_bounded(&path, MAX_BYTES).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let Some(Lined::Object(members)) =

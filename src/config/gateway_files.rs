@@ -23,6 +23,8 @@ pub struct GatewayFiles {
     pub rules: GatewayFile,
     /// The audit log.
     pub audit_log: PathBuf,
+    /// The project, whose extensions may bring servers.
+    pub root: PathBuf,
 }
 
 /// One file and why it is this one.
@@ -55,6 +57,7 @@ impl GatewayFiles {
             audit_log: places
                 .named(env_vars::GATEWAY_AUDIT_LOG)
                 .unwrap_or_else(|| places.root.join("data/audit.jsonl")),
+            root: places.root.to_path_buf(),
         }
     }
 }

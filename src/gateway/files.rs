@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::server_config::ServerSet;
 use crate::base::{ReadRefused, Timestamp, now, read_bounded};
+use crate::catalog::public_servers;
 use crate::config::GatewayFiles;
 use crate::policy::{GatewayRules, RuleProblem, unknown_servers};
 
@@ -86,7 +87,7 @@ impl InForce {
     /// Reads both files again; what does not parse stays as it was.
     pub(super) fn again(&self, files: &GatewayFiles) -> Self {
         let mut next = self.clone();
-        let servers = read_servers(&files.mcp_config.path);
+        let servers = read_servers(&files.mcp_config.path, &files.root);
         if let Some(servers) = next.report.mcp_config.note(servers) {
             next.servers = Arc::new(servers);
         }
@@ -117,12 +118,17 @@ fn say(report: &FileReport, path: &Path) {
     }
 }
 
-fn read_servers(path: &Path) -> Result<(ServerSet, Vec<String>), String> {
-    let Some(text) = read(path)? else {
-        return Ok((ServerSet::default(), vec![format!("{MISSING}: no servers")]));
+/// The servers of `.mcp.json` and the public ones of extensions; the file's own keep their names.
+fn read_servers(path: &Path, root: &Path) -> Result<(ServerSet, Vec<String>), String> {
+    let (mut set, missing) = match read(path)? {
+        Some(text) => (ServerSet::parse(&text).map_err(|error| error.to_string())?, None),
+        None => (ServerSet::default(), Some(format!("{MISSING}: no servers"))),
     };
-    let set = ServerSet::parse(&text).map_err(|error| error.to_string())?;
-    let warnings = set.warnings.clone();
+    let taken = set.names().map(str::to_owned).collect();
+    for (name, entry) in public_servers(root, &taken) {
+        set.add(&name, &entry);
+    }
+    let warnings = missing.into_iter().chain(set.warnings.iter().cloned()).collect();
     Ok((set, warnings))
 }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use notify::RecursiveMode;
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecursiveMode};
 use notify_debouncer_full::{DebounceEventResult, new_debouncer};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -98,7 +99,10 @@ fn watch(
     let on_event = move |result: DebounceEventResult| {
         let concerns = match &result {
             // Only our own two names: a busy project folder must not make us read all the time.
-            Ok(events) => events.iter().any(|e| e.paths.iter().any(|path| names.contains(path))),
+            Ok(events) => events
+                .iter()
+                .filter(|event| !is_reading(event.kind))
+                .any(|event| event.paths.iter().any(|path| names.contains(path))),
             Err(_) => true,
         };
         if concerns {
@@ -117,6 +121,14 @@ fn watch(
         }
     }
     Some(follower)
+}
+
+/// Our own look at a file is told too; taken for a change, it would lead to the next look, for ever.
+fn is_reading(kind: EventKind) -> bool {
+    match kind {
+        EventKind::Access(access) => access != AccessKind::Close(AccessMode::Write),
+        _ => false,
+    }
 }
 
 /// The folders whose changes concern the files: their own, and those of what they point to.

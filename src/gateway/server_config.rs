@@ -195,6 +195,13 @@ impl ServerSet {
         Ok(set)
     }
 
+    /// Adds a server from elsewhere; one of that name that is here already stays.
+    pub(super) fn add(&mut self, name: &str, entry: &Value) {
+        if self.get(name).is_none() {
+            self.read_entry(name, entry);
+        }
+    }
+
     fn read_entry(&mut self, name: &str, entry: &Value) {
         if let Some(reason) = own_entry(name, entry) {
             self.warnings.push(format!("server `{name}` is left out: {reason}"));

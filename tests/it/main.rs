@@ -22,6 +22,7 @@ mod demo;
 mod dependencies;
 mod deploy;
 mod events;
+mod extensions;
 mod gateway;
 mod gateway_real;
 mod hooks;

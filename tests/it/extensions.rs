@@ -1,0 +1,234 @@
+//! Bundles of agents and servers: what they bring, what they cannot reach, and whose names they cannot take.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use crate::gateway_real::node_program;
+use crate::support::TestContext;
+use crate::support::mcp::{McpClient, text};
+use crate::support::stage::{NEW, Stage};
+
+const REVIEWER: &str = "---\nname: reviewer\ndescription: Reviews\n---\nYou review.\n";
+
+/// A kit with one agent, in a folder of the project or anywhere else.
+fn kit(context: &TestContext, folder: &str, servers: Value) {
+    let name = folder.rsplit('/').next().unwrap();
+    let manifest = json!({
+        "name": name, "mcpServers": servers,
+        "agents": [{ "name": "reviewer", "path": "agents/reviewer" }],
+    });
+    context.write(format!("{folder}/extension.json"), format!("{manifest:#}"));
+    context.write(format!("{folder}/agents/reviewer/agent.md"), REVIEWER);
+}
+
+fn json_of<const N: usize>(context: &TestContext, arguments: [&str; N]) -> Value {
+    let output = context.run(arguments);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
+}
+
+/// `file:line code` of everything that `check` finds.
+fn findings(context: &TestContext) -> Vec<String> {
+    let report = json_of(context, ["check", "--json"]);
+    let found = report["diagnostics"].as_array().unwrap().iter();
+    found
+        .map(|d| {
+            format!("{}:{} {}", d["file"].as_str().unwrap(), d["line"], d["code"].as_str().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn an_extension_brings_agents_and_servers_and_the_list_says_where_from() {
+    let context = TestContext::new();
+    let servers = json!({
+        "notes": { "command": "true", "visibility": "private", "env": { "KEY": "${NOTES_KEY}" } },
+        "tickets": { "httpUrl": "https://tickets.example.com/mcp" },
+    });
+    kit(&context, "extensions/review-kit", servers);
+    let listed = json_of(&context, ["list", "--json"]);
+    assert_eq!(listed[0]["name"], "reviewer");
+    assert_eq!(listed[0]["origin"], json!({ "extension": "review-kit" }));
+    assert_eq!(listed[0]["state"], "ok", "{listed}");
+    let table = context.run(["list"]);
+    assert!(String::from_utf8_lossy(&table.stdout).contains("from review-kit"), "{table:?}");
+    let extensions = json_of(&context, ["extensions", "list", "--json"]);
+    let wanted = json!([
+        { "name": "notes", "visibility": "private" }, { "name": "tickets", "visibility": "public" }
+    ]);
+    assert_eq!(extensions[0]["servers"], wanted, "{extensions}");
+    let shown = json_of(&context, ["show", "reviewer", "--json"]).to_string();
+    assert!(shown.contains("notes") && shown.contains("${NOTES_KEY}"), "{shown}");
+    assert!(!shown.contains("tickets"), "a public server is nobody's before a rule grants it");
+    assert!(context.run(["extensions", "check"]).status.success());
+    // Nothing is granted to anybody by the extension.
+    let asked = ["explain", "--agent", "reviewer", "--server", "tickets"];
+    assert_eq!(context.run(asked).status.code(), Some(1));
+    let asked = ["explain", "--agent", "reviewer", "--server", "notes"];
+    assert_eq!(context.run(asked).status.code(), Some(0));
+}
+
+#[test]
+fn nothing_of_an_extension_lies_outside_of_it() {
+    let context = TestContext::new();
+    context.write("secret/agent.md", REVIEWER);
+    for (kit, path) in [
+        ("up", "../../secret"),
+        ("absolute", "/etc/passwd"),
+        ("link", "agents/out"),
+        ("file-link", "agents/in"),
+    ] {
+        let manifest =
+            json!({ "name": kit, "agents": [{ "name": format!("r-{kit}"), "path": path }] });
+        context.write(format!("extensions/{kit}/extension.json"), format!("{manifest:#}"));
+        context.write(format!("extensions/{kit}/agents/in/README"), "");
+    }
+    let root = context.root();
+    symlink(root.join("secret"), root.join("extensions/link/agents/out")).unwrap();
+    symlink(root.join("secret/agent.md"), root.join("extensions/file-link/agents/in/agent.md"))
+        .unwrap();
+    symlink("/tmp", root.join("extensions/elsewhere")).unwrap();
+    let found = findings(&context);
+    for kit in ["up", "absolute", "link", "file-link"] {
+        let wanted = format!("extensions/{kit}/extension.json:6 path-leaves-extension");
+        let near = |found: &String| {
+            found.starts_with(&format!("extensions/{kit}/"))
+                && found.ends_with("path-leaves-extension")
+        };
+        assert!(found.iter().any(near), "{wanted}: {found:?}");
+    }
+    assert_eq!(json_of(&context, ["list", "--json"]), json!([]), "no such agent exists");
+    assert!(!context.run(["extensions", "check"]).status.success());
+}
+
+#[test]
+fn a_name_that_is_there_is_not_taken_and_both_are_named() {
+    let context = TestContext::new();
+    context.agent("reviewer", REVIEWER);
+    context.write(".mcp.json", r#"{"mcpServers": {"tickets": {"command": "true"}}}"#);
+    kit(
+        &context,
+        "extensions/one",
+        json!({ "tickets": { "command": "true" }, "db": { "command": "true" } }),
+    );
+    kit(&context, "extensions/two", json!({ "db": { "command": "true" } }));
+    let output = context.run(["extensions", "check"]);
+    let said = String::from_utf8_lossy(&output.stderr).replace(['\n', '│'], " ");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (name, both) in [
+        ("reviewer", ["agents/reviewer/agent.md", "extensions/one/agents/reviewer/agent.md"]),
+        ("tickets", [".mcp.json", "extensions/one/extension.json"]),
+        ("db", ["extensions/one/extension.json", "extensions/two/extension.json"]),
+    ] {
+        assert!(
+            said.contains(name) && both.iter().all(|file| said.contains(file)),
+            "{name}: {said}"
+        );
+    }
+    let listed = json_of(&context, ["list", "--json"]);
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!((&listed[0]["origin"], &listed[0]["state"]), (&json!("project"), &json!("ok")));
+    let extensions = json_of(&context, ["extensions", "list", "--json"]);
+    assert!(
+        extensions.as_array().unwrap().iter().all(|each| each["servers"] == json!([])),
+        "{extensions}"
+    );
+}
+
+#[test]
+fn an_extension_is_added_whole_or_not_at_all_and_removed() {
+    let context = TestContext::new();
+    kit(&context, "elsewhere/review-kit", json!({}));
+    let source = context.root().join("elsewhere/review-kit");
+    let source = source.to_str().unwrap();
+    let output = context.run(["extensions", "add", source]);
+    assert!(output.status.success(), "{output:?}");
+    let folder = context.root().join("extensions/review-kit");
+    assert!(folder.join("agents/reviewer/agent.md").exists());
+    assert!(!context.run(["extensions", "add", source]).status.success(), "it is there already");
+    assert!(context.run(["extensions", "remove", "review-kit"]).status.success());
+    assert!(!folder.exists());
+    for wrong in ["review-kit", "../elsewhere", ".", ""] {
+        assert!(!context.run(["extensions", "remove", wrong]).status.success(), "{wrong}");
+    }
+    assert!(fs::exists(source).unwrap());
+    // A link could lead anywhere once it lies elsewhere.
+    symlink("/etc", context.root().join("elsewhere/review-kit/more")).unwrap();
+    let output = context.run(["extensions", "add", source]);
+    assert!(!output.status.success() && !folder.exists(), "{output:?}");
+    fs::remove_file(context.root().join("elsewhere/review-kit/more")).unwrap();
+    context.agent("reviewer", REVIEWER);
+    let output = context.run(["extensions", "add", source]);
+    assert!(!output.status.success() && !folder.exists(), "its agent's name is taken: {output:?}");
+}
+
+#[test]
+fn private_servers_are_for_its_agents_alone_and_public_ones_for_whom_the_rules_name() {
+    let (Some(stage), Some(program)) = (Stage::new(NEW), node_program("mcp-server-filesystem"))
+    else {
+        return;
+    };
+    let context = &stage.context;
+    let server = |visibility: &str| {
+        let args = ["${extensionPath}/shelf"];
+        json!({ "command": program, "args": args, "visibility": visibility })
+    };
+    kit(context, "extensions/kit", json!({ "own": server("private"), "common": server("public") }));
+    let trusting =
+        REVIEWER.replace("---\nYou", "policy: { mcp_servers: { own: { trust: true } } }\n---\nYou");
+    context.write("extensions/kit/agents/reviewer/agent.md", trusting);
+    context.write("extensions/kit/shelf/book.txt", "call me Ishmael");
+    context.agent(
+        "outsider",
+        "---\nname: outsider\ndescription: Outside\nmcp_servers: [own]\n---\nYou wait.\n",
+    );
+    context.write(
+        ".mcp-gateway-rules.json",
+        r#"{"agents": {"main": {"allow": {"servers": ["*"]}}, "outsider": {"allow": {"servers": ["*"]}}, "poor": {}}}"#,
+    );
+    let book = json!({ "path": context.root().join("extensions/kit/shelf/book.txt") });
+    let report = stage.run("reviewer", &format!("CALL mcp__own__read_text_file {book}"));
+    assert!(report["result"].as_str().unwrap().contains("Ishmael"), "{report}");
+    let report = stage.run("outsider", "SAY hello");
+    assert_eq!(report["code"], "SERVER_UNAVAILABLE", "an agent outside cannot have it: {report}");
+    let mut client = McpClient::connect(stage.adjutant(["serve"]));
+    let execute = |client: &mut McpClient, agent: &str, server: &str| {
+        let call =
+            json!({ "agent_id": agent, "server": server, "tool": "read_text_file", "args": book });
+        client.call("execute_tool", call)
+    };
+    let common = execute(&mut client, "main", "common");
+    assert!(text(&common).contains("Ishmael"), "{common}");
+    let denied = execute(&mut client, "poor", "common");
+    assert!(text(&denied).contains("DENIED_BY_POLICY"), "{denied}");
+    for name in ["own", "kit/own", "kit:own", "reviewer:own", "mcp__own", "OWN", "own "] {
+        let hidden = execute(&mut client, "main", name);
+        assert!(!text(&hidden).contains("Ishmael"), "{name}: {hidden}");
+    }
+    let servers = client.call("list_servers", json!({ "agent_id": "main" }));
+    assert!(
+        servers.to_string().contains("common") && !servers.to_string().contains("own"),
+        "{servers}"
+    );
+}
+
+#[test]
+fn a_server_follows_the_extensions_folder() {
+    let context = TestContext::new();
+    context.agent("first", "---\nname: first\ndescription: First\n---\nYou are first.\n");
+    let mut client = McpClient::connect(context.adjutant(["serve"]));
+    let listed = |client: &mut McpClient| client.request("tools/list", json!({})).to_string();
+    assert!(!listed(&mut client).contains("Reviews"));
+    kit(&context, "extensions/kit", json!({ "common": { "command": "true" } }));
+    while !(listed(&mut client).contains("Reviews") && listed(&mut client).contains("execute_tool"))
+    {
+        client
+            .await_notification(|message| message["method"] == "notifications/tools/list_changed");
+    }
+    fs::remove_dir_all(context.root().join("extensions/kit")).unwrap();
+    while listed(&mut client).contains("Reviews") {
+        client
+            .await_notification(|message| message["method"] == "notifications/tools/list_changed");
+    }
+}
