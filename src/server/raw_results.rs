@@ -33,7 +33,7 @@ impl RawSlot {
                 *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(raw);
                 stand_in
             }
-            None => serde_json::from_value(raw).unwrap_or(stand_in),
+            None => serde_json::from_value(complete(raw)).unwrap_or(stand_in),
         }
     }
 
@@ -75,6 +75,14 @@ impl<S: Service<RoleServer>> Service<RoleServer> for RawResults<S> {
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
         self.0.supported_protocol_versions()
     }
+}
+
+/// Says that a result is complete, as the newest revision has it; rmcp takes that out again for older ones.
+fn complete(mut raw: Value) -> Value {
+    if let Some(object) = raw.as_object_mut() {
+        object.entry("resultType").or_insert("complete".into());
+    }
+    raw
 }
 
 /// `resultType` and how long a result may be kept belong to the revision spoken upstream, whatever

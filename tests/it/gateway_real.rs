@@ -37,7 +37,7 @@ fn packages(kind: &'static str, install: fn(&Path) -> Output) -> Option<PathBuf>
     None
 }
 
-fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp-servers").join(name)
 }
 
@@ -51,7 +51,7 @@ fn shell(script: &str, folder: &Path) -> Output {
         .unwrap()
 }
 
-fn node() -> Option<&'static PathBuf> {
+pub(crate) fn node() -> Option<&'static PathBuf> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let install = |folder: &Path| {
         shell(
@@ -79,7 +79,7 @@ pub(crate) fn node_program(name: &str) -> Option<String> {
     Some(node()?.join("node_modules/.bin").join(name).display().to_string())
 }
 
-fn python_program(name: &str) -> Option<String> {
+pub(crate) fn python_program(name: &str) -> Option<String> {
     Some(python()?.join("venv/bin").join(name).display().to_string())
 }
 
@@ -296,7 +296,7 @@ fn mcp_server_git() {
 }
 
 /// A project with server-everything behind the gateway, and how to start that.
-fn everything() -> Option<(TestContext, String)> {
+pub(crate) fn everything() -> Option<(TestContext, String)> {
     let program = node_program("mcp-server-everything")?;
     let context = TestContext::new();
     let entry = json!({ "command": program, "args": ["stdio"] });
@@ -306,7 +306,7 @@ fn everything() -> Option<(TestContext, String)> {
     Some((context, gateway))
 }
 
-fn said(command: &mut Command, context: &TestContext) -> String {
+pub(crate) fn said(command: &mut Command, context: &TestContext) -> String {
     let output = command.current_dir(context.root()).env("HOME", context.home()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()

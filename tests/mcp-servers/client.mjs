@@ -1,9 +1,14 @@
-// The TypeScript SDK's client against `adjutant gateway` or `adjutant serve`: the arguments are the path and the command.
+// The TypeScript SDK's client against `adjutant gateway` or `adjutant serve`: the arguments are the path and the command,
+// or a URL, with the token in ADJUTANT_TOKEN.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 
 const client = new Client({ name: "test", version: "0" });
-const transport = new StdioClientTransport({ command: process.argv[2], args: [process.argv[3]] });
+const headers = { Authorization: `Bearer ${process.env.ADJUTANT_TOKEN}` };
+const transport = process.argv[2].startsWith("http:")
+  ? new StreamableHTTPClientTransport(new URL(process.argv[2]), { requestInit: { headers } })
+  : new StdioClientTransport({ command: process.argv[2], args: [process.argv[3]] });
 await client.connect(transport);
 const { tools } = await client.listTools();
 const execute = (tool, args, options) =>

@@ -54,6 +54,10 @@ impl HttpServer {
         }
     }
 
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

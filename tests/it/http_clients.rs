@@ -1,0 +1,232 @@
+//! Real clients over HTTP: the SDKs, the inspector, `claude` itself, and a thousand at once.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use test_case::test_case;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::gateway_real::{everything, node, node_program, python_program, said, source};
+use crate::support::TestContext;
+use crate::support::claude::scripted_environment;
+use crate::support::fake::build_example;
+use crate::support::http::{HttpServer, Request, initialize, modern_post};
+use crate::support::mcp::{McpClient, text};
+use crate::support::stage::{NEW, OLD, Stage};
+
+/// `adjutant serve --http` with a real server behind it, and a token for the agent that may use it.
+fn server_with_everything() -> Option<(TestContext, HttpServer, String)> {
+    let (context, _) = everything()?;
+    let token = context.token("dev");
+    let server = context.serve_http([]);
+    Some((context, server, token))
+}
+
+#[test]
+fn the_typescript_sdk_works_over_http() {
+    let Some((context, server, token)) = server_with_everything() else { return };
+    let script = node().unwrap().join("client-http.mjs");
+    fs::copy(source("client.mjs"), &script).unwrap();
+    let mut client = Command::new("node");
+    client.arg(&script).arg(server.url()).env("ADJUTANT_TOKEN", token);
+    let said = said(&mut client, &context);
+    assert_eq!(said, "2025-11-25 5 tools; Echo: hello; progress; image/png");
+}
+
+#[test]
+fn the_python_sdk_works_over_http() {
+    let Some((context, server, token)) = server_with_everything() else { return };
+    let Some(python) = python_program("python") else { return };
+    let mut client = Command::new(python);
+    client.arg(source("client.py")).arg(server.url()).env("ADJUTANT_TOKEN", token);
+    assert_eq!(said(&mut client, &context), "2026-07-28 5 tools; Echo: hello; image/png");
+}
+
+#[test]
+fn the_inspector_works_over_http() {
+    let Some((context, server, token)) = server_with_everything() else { return };
+    let mut inspection = Command::new(node_program("mcp-inspector-cli").unwrap());
+    inspection.args(["--cli", &server.url(), "--transport", "http", "--method", "tools/call"]);
+    inspection.args(["--tool-name", "execute_tool", "--tool-arg", "server=everything"]);
+    inspection.args(["--tool-arg", "tool=get-sum", "--tool-arg", r#"args={"a":2,"b":3}"#]);
+    inspection.args(["--header", &format!("Authorization: Bearer {token}")]);
+    let called: Value = serde_json::from_str(&said(&mut inspection, &context)).unwrap();
+    assert_eq!(text(&called), "The sum of 2 and 3 is 5.", "{called}");
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn claude_itself_delegates_over_http(version: &str) {
+    let Some(stage) = Stage::new(version) else { return };
+    let context = &stage.context;
+    let agent = "---\nname: teller\ndescription: Tells\nallowed_callers: [editor]\n---\nTell.\n";
+    context.agent("teller", agent);
+    let token = context.token("editor");
+    let server = HttpServer::start(stage.adjutant(["serve", "--http", "127.0.0.1:0"]));
+    let entry = json!({ "mcpServers": { "adjutant": {
+        "type": "http", "url": server.url(),
+        "headers": { "Authorization": "Bearer ${ADJUTANT_TOKEN}" },
+    } } });
+    context.write("mcp.json", entry.to_string());
+    let delegated = json!({ "agent_name": "teller", "prompt": "SAY the answer is 4711" });
+    let prompt = format!("SLEEP 2\nCALL mcp__adjutant__run_subagent {delegated}");
+    let mut child = Command::new(&stage.claude)
+        .args(["-p", "--output-format=json", "--mcp-config=mcp.json", "--strict-mcp-config"])
+        .arg("--allowedTools=mcp__adjutant__run_subagent")
+        .env_clear()
+        .envs(scripted_environment(&stage.model, &context.home()))
+        .env("ADJUTANT_TOKEN", &token)
+        .current_dir(context.root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(prompt.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let answer = String::from_utf8_lossy(&output.stdout);
+    assert!(answer.contains("4711"), "{answer}");
+    let events = fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
+    assert!(events.contains("RunEnded") && events.contains("\"token\""), "{events}");
+    assert!(!stage.told().contains(&token) && !events.contains(&token));
+}
+
+#[test]
+fn j3_a_thousand_clients_with_the_same_ids_get_their_own_answers() {
+    storm(Duration::ZERO);
+}
+
+#[test]
+#[ignore = "takes 30 s of a whole machine"]
+fn j3_a_thousand_clients_for_half_a_minute() {
+    storm(Duration::from_secs(30));
+}
+
+/// A thousand clients at once, half of them with sessions, each at least twice and for this long.
+fn storm(lasting: Duration) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(4096), hard).unwrap();
+    let context = TestContext::new();
+    let token = context.token("bot");
+    let server = context.serve_http(["--requests-per-second", "0", "--runs-at-once", "0"]);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let end = Instant::now() + lasting;
+    let calls: usize = runtime.unwrap().block_on(async {
+        let clients: Vec<_> = (0..1_000)
+            .map(|number| tokio::spawn(client(server.address, token.clone(), number, end)))
+            .collect();
+        let mut calls = 0;
+        for client in clients {
+            calls += client.await.unwrap();
+        }
+        calls
+    });
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim();
+    println!("{calls} calls, most memory {peak}");
+    let kibibytes: u64 = peak.trim_end_matches(" kB").parse().unwrap();
+    assert!(kibibytes < 400 << 10, "{peak}");
+}
+
+async fn client(
+    address: std::net::SocketAddr,
+    token: String,
+    number: usize,
+    end: Instant,
+) -> usize {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut session = None;
+    if number.is_multiple_of(2) {
+        let begun = exchange(&mut stream, &Request::post(&token, &initialize())).await;
+        let id = begun.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+        let id = id.unwrap_or_else(|| panic!("no session: {begun}")).trim().to_owned();
+        let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        let ready = Request::post(&token, &ready).with("Mcp-Session-Id", &id);
+        exchange(&mut stream, &ready).await;
+        session = Some(id);
+    }
+    let mut calls = 0;
+    while calls < 2 || Instant::now() < end {
+        let mark = format!("nobody-{number}-{calls}-");
+        let arguments = json!({ "agent_name": mark, "prompt": "?" });
+        let params = json!({ "name": "run_subagent", "arguments": arguments });
+        let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+        let request = match &session {
+            Some(id) => Request::post(&token, &call).with("Mcp-Session-Id", id),
+            None => modern_post(&token, 7, "tools/call", params),
+        };
+        let answer = exchange(&mut stream, &request).await;
+        let own = format!("there is no agent `{mark}`");
+        assert!(answer.contains(&own) && answer.contains("\"id\":7"), "not {mark}: {answer}");
+        calls += 1;
+    }
+    calls
+}
+
+/// One request on a connection that stays, and its whole answer.
+async fn exchange(stream: &mut TcpStream, request: &Request) -> String {
+    stream.write_all(&request.clone().without("Connection").bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    loop {
+        let mut part = [0; 8 << 10];
+        let read = stream.read(&mut part).await.unwrap();
+        assert!(read > 0, "the server hung up: {}", String::from_utf8_lossy(&bytes));
+        bytes.extend_from_slice(&part[..read]);
+        let text = String::from_utf8_lossy(&bytes);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let whole = match length {
+            Some(length) => body.len() >= length.trim().parse().unwrap(),
+            None if head.contains("chunked") => body.ends_with("0\r\n\r\n"),
+            None => true,
+        };
+        if whole {
+            return text.into_owned();
+        }
+    }
+}
+
+#[test]
+#[ignore = "measures: run it alone, with --release"]
+fn a_call_over_http_takes_at_most_two_and_a_half_times_as_long() {
+    let context = TestContext::new();
+    let program = build_example("faulty_mcp_server");
+    context
+        .write(".mcp.json", json!({ "mcpServers": { "s": { "command": program } } }).to_string());
+    context.write(".mcp-gateway-rules.json", r#"{"agents":{"dev":{"allow":{"servers":["*"]}}}}"#);
+    let token = context.token("dev");
+    let call = json!({ "name": "execute_tool", "arguments": {
+        "agent_id": "dev", "server": "s", "tool": "echo", "args": { "text": "hello" },
+    } });
+    let arguments = ["gateway", "--http", "127.0.0.1:0", "--requests-per-second", "0"];
+    let server = HttpServer::start(context.adjutant(arguments));
+    let mut over_stdio = McpClient::connect(context.adjutant(["gateway"]));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut stream = runtime.block_on(TcpStream::connect(server.address)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let request = modern_post(&token, 1, "tools/call", call.clone());
+    let (mut by_stdio, mut by_http) = (Vec::new(), Vec::new());
+    for _ in 0..2_000 {
+        let started = Instant::now();
+        let answer = over_stdio.request("tools/call", call.clone());
+        by_stdio.push(started.elapsed());
+        assert!(answer["isError"] != true, "{answer}");
+        let started = Instant::now();
+        let answer = runtime.block_on(exchange(&mut stream, &request));
+        by_http.push(started.elapsed());
+        assert!(answer.contains("hello"), "{answer}");
+    }
+    let middle = |times: &mut Vec<Duration>| {
+        times.sort();
+        times[times.len() / 2]
+    };
+    let (stdio, http) = (middle(&mut by_stdio), middle(&mut by_http));
+    println!("p50 over stdio {stdio:?}, over HTTP {http:?}");
+    assert!(http.as_secs_f64() <= 2.5 * stdio.as_secs_f64(), "{stdio:?} and {http:?}");
+}
