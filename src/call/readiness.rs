@@ -39,6 +39,11 @@ impl Orchestrator {
         self.admission.counts()
     }
 
+    /// How many processes wait for a call: warm ones, and live ones.
+    pub fn waiting_processes(&self) -> (usize, usize) {
+        self.warmth.pool.waiting()
+    }
+
     /// The runs that have ended, by agent and outcome.
     pub fn run_rows(&self) -> Vec<RunRow> {
         self.metrics.rows()

@@ -130,6 +130,14 @@ impl<T: Waiter> Pool<T> {
         });
     }
 
+    /// How many wait: warm ones, and live ones.
+    pub fn waiting(&self) -> (usize, usize) {
+        let shelf = self.shelf();
+        let warm =
+            shelf.seats.iter().filter(|seat| matches!(seat.place, Place::Warm { .. })).count();
+        (warm, shelf.seats.len() - warm)
+    }
+
     /// The process for this place, if one waits; the one used last, whose memory is still at hand.
     pub fn take(&self, place: &Place) -> Option<T> {
         let mut shelf = self.shelf();

@@ -309,6 +309,7 @@ fn health_readiness_and_metrics_tell_no_secrets() {
     assert_eq!(calls("away", "allow", "failed"), Some(1.0), "{}", page.body);
     assert_eq!(calls("other\\\"} 1\\nforged 2", "deny", "denied"), Some(1.0), "{}", page.body);
     assert_eq!(value("adjutant_runs_running"), Some(0.0));
+    assert_eq!(value("adjutant_pool_processes{kind=\"warm\"}"), Some(0.0));
     assert!(value("process_resident_memory_bytes").unwrap() > 1e6);
     let all = format!("{}{}{}", health.body, ready.body, page.body);
     for secret in ["hunter2", "/no/such", token.as_str(), "KEY"] {

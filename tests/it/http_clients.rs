@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use test_case::test_case;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +16,7 @@ use crate::gateway_real::{everything, node, node_program, python_program, said, 
 use crate::support::TestContext;
 use crate::support::claude::scripted_environment;
 use crate::support::fake::build_example;
-use crate::support::http::{HttpServer, Request, initialize, modern_post};
+use crate::support::http::{HttpServer, Request, initialize, modern_post, send_to};
 use crate::support::mcp::{McpClient, text};
 use crate::support::stage::{NEW, OLD, Stage};
 
@@ -93,6 +94,32 @@ fn claude_itself_delegates_over_http(version: &str) {
     let events = fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
     assert!(events.contains("RunEnded") && events.contains("\"token\""), "{events}");
     assert!(!stage.told().contains(&token) && !events.contains(&token));
+}
+
+#[test]
+fn a_signal_lets_calls_over_http_end() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    let agent = "---\nname: teller\ndescription: Tells\nallowed_callers: [bot]\n---\nTell.\n";
+    stage.context.agent("teller", agent);
+    let token = stage.context.token("bot");
+    let mut server = HttpServer::start(stage.adjutant(["serve", "--http", "127.0.0.1:0"]));
+    let arguments = json!({ "agent_name": "teller", "prompt": "SLEEP 2\nSAY it is 4711" });
+    let params = json!({ "name": "run_subagent", "arguments": arguments });
+    let call = modern_post(&token, 1, "tools/call", params);
+    let address = server.address;
+    let answer = std::thread::scope(|scope| {
+        let asking = scope.spawn(move || send_to(address, &call));
+        let events = stage.context.root().join("data/events.jsonl");
+        let end = Instant::now() + Duration::from_mins(1);
+        while !fs::read_to_string(&events).is_ok_and(|text| text.contains("RunStarted")) {
+            assert!(Instant::now() < end, "the run does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        server.signal(Signal::SIGTERM);
+        asking.join().unwrap()
+    });
+    assert!(answer.body.contains("it is 4711"), "{answer:?}");
+    assert!(server.ended().success());
 }
 
 #[test]

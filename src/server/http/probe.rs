@@ -164,6 +164,11 @@ fn queue(page: &mut Exposition, orchestrator: &Orchestrator) {
     let counts = orchestrator.queue();
     page.family("adjutant_runs_running", Kind::Gauge, "Runs that are going on.");
     page.sample("adjutant_runs_running", &[], counts.running);
+    let (warm, live) = orchestrator.waiting_processes();
+    let name = "adjutant_pool_processes";
+    page.family(name, Kind::Gauge, "Processes that wait for a call.");
+    page.sample(name, &[("kind", "warm")], warm);
+    page.sample(name, &[("kind", "live")], live);
     page.family("adjutant_runs_waiting", Kind::Gauge, "Runs that wait for their turn.");
     page.sample("adjutant_runs_waiting", &[], counts.waiting);
 }

@@ -81,13 +81,7 @@ impl HttpServer {
 
     /// Sends a request and reads the whole answer.
     pub fn send(&self, request: &Request) -> Answer {
-        let mut stream = TcpStream::connect(self.address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        // A server may answer and close before it has read everything.
-        let _ = stream.write_all(&request.bytes());
-        let mut bytes = Vec::new();
-        let _ = stream.read_to_end(&mut bytes);
-        Answer::parse(&bytes)
+        send_to(self.address, request)
     }
 
     /// A message for `/mcp`.
@@ -101,6 +95,17 @@ impl Drop for HttpServer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Sends a request to whoever listens there, and reads the whole answer.
+pub fn send_to(address: SocketAddr, request: &Request) -> Answer {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    // A server may answer and close before it has read everything.
+    let _ = stream.write_all(&request.bytes());
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    Answer::parse(&bytes)
 }
 
 /// A request as it will be written.
