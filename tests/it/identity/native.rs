@@ -126,8 +126,6 @@ echo "forged $id"
 "#;
 
 #[test_case(NEW, Hooks::All; "new, all hooks")]
-#[test_case(NEW, Hooks::Processes; "new, processes alone")]
-#[test_case(OLD, Hooks::All; "old, all hooks")]
 #[test_case(OLD, Hooks::Processes; "old, processes alone")]
 fn c3_a_native_subagent_with_a_shell_cannot_become_main(version: &str, hooks: Hooks) {
     let Some(stage) = stage(version) else { return };
