@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::hooks::Hooks;
-use super::prepare;
-use super::recorder::Recorder;
+use super::recorder::{Outlets, Recorder};
 use crate::base::RunId;
 use crate::catalog::Agent;
 use crate::identity::Caller;
-use crate::record::{EventLog, Redactor, RunSubject, closing_events};
+use crate::record::{EventLog, RunSubject, closing_events};
 use crate::worker::RunCard;
 
 /// How long the end of everything waits for the disk.
@@ -47,15 +45,10 @@ impl History {
         run: RunId,
         agent: &Agent,
         caller: &Caller,
-        hooks: Hooks,
+        outlets: Outlets,
     ) -> Recorder {
         let subject = RunSubject::new(run, agent.name.as_str(), Some(caller.clone()));
-        Recorder::queued(
-            self.events.clone(),
-            Redactor::new(prepare::secrets(agent)),
-            subject,
-            hooks,
-        )
+        Recorder::queued(self.events.clone(), outlets, subject)
     }
 
     /// A run whose server ended in the middle of it; found by the next one. Everything it left open is closed.

@@ -31,6 +31,7 @@ mod redact;
 mod replies;
 mod request;
 mod reuse;
+mod spans;
 mod start_up;
 mod status;
 mod steps;

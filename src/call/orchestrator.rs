@@ -13,8 +13,11 @@ use super::find::callable;
 use super::history::History;
 use super::hooks::Hooks;
 use super::kept::Warmth;
+use super::prepare;
 use super::program::Programs;
+use super::recorder::Outlets;
 use super::request::Request;
+use super::spans::{self, RunTrace};
 use super::start_up::{
     admission_limits, clean, event_log, follow_reloads, keep_servers_ready, retire_sessions,
 };
@@ -26,7 +29,7 @@ use crate::config::Settings;
 use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Outcome, Report};
-use crate::record::{CostLedger, RunMetrics};
+use crate::record::{CostLedger, Redactor, RunMetrics, SpanExporter};
 use crate::sessions::SessionStore;
 use crate::worker::{Admission, RunBoard, Shutdown};
 
@@ -39,6 +42,8 @@ pub struct Orchestrator {
     pub(super) programs: Programs,
     pub(super) sessions: SessionStore,
     pub(super) history: History,
+    /// The way to a collector, where the environment names one.
+    spans: Option<Arc<SpanExporter>>,
     pub(super) purse: Purse,
     pub(super) admission: Admission,
     pub(super) runs: RunBoard,
@@ -68,6 +73,7 @@ impl Orchestrator {
             sessions,
             purse: Purse::new(CostLedger::at(&settings.data_dir())),
             history,
+            spans: spans::exporter(),
             catalog,
             _watching: watching,
             gateway,
@@ -157,6 +163,9 @@ impl Orchestrator {
         // After the last call: nobody puts anything there any more.
         self.warmth.pool.close().await;
         self.sessions.settle().await;
+        if let Some(spans) = &self.spans {
+            spans.flush().await;
+        }
         let history = self.history.clone();
         // Only a panic could keep it from being done.
         let _ = tokio::task::spawn_blocking(move || history.settle()).await;
@@ -169,9 +178,13 @@ impl Orchestrator {
         self.gateway.shutdown().await;
     }
 
-    /// The user's hooks of an agent; those that are still told of something are waited for at the end.
-    pub(super) fn hooks_of(&self, agent: &Arc<Agent>) -> Hooks {
-        Hooks::of(agent, self.settings.root.clone(), self.running.clone())
+    /// Where the events of an agent's run go besides the log. Hooks that are still told of something are waited for at the end.
+    pub(super) fn outlets(&self, agent: &Arc<Agent>) -> Outlets {
+        Outlets {
+            redactor: Redactor::new(prepare::secrets(agent)),
+            hooks: Hooks::of(agent, self.settings.root.clone(), self.running.clone()),
+            trace: self.spans.as_ref().and_then(RunTrace::begin),
+        }
     }
 
     /// Cancelled when the caller cancels, and when everything ends.

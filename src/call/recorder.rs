@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::hook_answer::Together;
 use super::hooks::Hooks;
-use crate::base::{one_line, shorten};
+use super::spans::RunTrace;
+use crate::base::{Timestamp, now, one_line, shorten};
 use crate::claude::{ApprovalRequest, Init, ToolUse, Usage};
 use crate::outcome::{Outcome, Report};
 use crate::record::{EventLog, Redactor, RunSubject};
@@ -19,6 +20,7 @@ pub(super) struct Recorder {
     log: EventLog,
     redactor: Redactor,
     hooks: Hooks,
+    trace: Option<RunTrace>,
     state: Mutex<State>,
 }
 
@@ -39,16 +41,23 @@ struct State {
 struct Open {
     name: String,
     since: Instant,
+    began: Timestamp,
+}
+
+/// Where the events of a run go, besides the log.
+pub(super) struct Outlets {
+    /// What must not stand in the log.
+    pub(super) redactor: Redactor,
+    /// The user's own commands.
+    pub(super) hooks: Hooks,
+    /// A collector of spans.
+    pub(super) trace: Option<RunTrace>,
 }
 
 impl Recorder {
     /// Begins the record of a run that waits for its turn.
-    pub(super) fn queued(
-        log: EventLog,
-        redactor: Redactor,
-        subject: RunSubject,
-        hooks: Hooks,
-    ) -> Self {
+    pub(super) fn queued(log: EventLog, outlets: Outlets, subject: RunSubject) -> Self {
+        let Outlets { redactor, hooks, trace } = outlets;
         let state = State {
             subject,
             session: None,
@@ -58,7 +67,7 @@ impl Recorder {
             source: "startup",
             is_over: false,
         };
-        let recorder = Self { log, redactor, hooks, state: Mutex::new(state) };
+        let recorder = Self { log, redactor, hooks, trace, state: Mutex::new(state) };
         recorder.add(&recorder.state(), "RunQueued", json!({}));
         recorder
     }
@@ -76,8 +85,12 @@ impl Recorder {
         payload.insert("hook_event_name".to_owned(), event.into());
         state.learn(&payload);
         self.begin_session(&mut state, None);
-        if let Some(since) = state.pair(event, &payload) {
-            payload.insert("duration_ms".to_owned(), millis(since));
+        if let Some(open) = state.pair(event, &payload) {
+            payload.insert("duration_ms".to_owned(), millis(open.since));
+            if event != "SubagentStop" {
+                let id = payload.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
+                self.trace_tool(&open, id, why_it_failed(event, &payload));
+            }
         }
         let payload = state.subject.complete(payload);
         if !state.is_over {
@@ -150,9 +163,21 @@ impl Recorder {
         let told = shorten(text, 2_000);
         let key = if is_error { "error" } else { "tool_response" };
         let details = json!({
-            "tool_name": open.name, "tool_use_id": tool_use_id, "duration_ms": millis(open.since), key: told,
+            "tool_name": &open.name, "tool_use_id": tool_use_id, "duration_ms": millis(open.since), key: told,
         });
         self.add(&state, name, details);
+        self.trace_tool(&open, tool_use_id, is_error.then(|| shorten(&one_line(text), 200)));
+    }
+
+    fn trace_tool(&self, open: &Open, id: &str, error: Option<String>) {
+        if let Some(trace) = &self.trace {
+            trace.tool(&open.name, id, open.began, error);
+        }
+    }
+
+    /// The place in the trace that the run's process gets, where there is a trace.
+    pub(super) fn traceparent(&self) -> Option<String> {
+        self.trace.as_ref().map(RunTrace::traceparent)
     }
 
     /// The process is done with the run, or gone: whatever is open is over.
@@ -187,6 +212,9 @@ impl Recorder {
             return;
         }
         self.close(state, reason);
+        if let Some(trace) = &self.trace {
+            trace.end(&state.subject, &details);
+        }
         self.add(state, "RunEnded", details);
         state.is_over = true;
     }
@@ -194,10 +222,11 @@ impl Recorder {
     fn close(&self, state: &mut State, reason: &str) {
         for (id, call) in std::mem::take(&mut state.calls) {
             let details = json!({
-                "tool_name": call.name, "tool_use_id": id, "duration_ms": millis(call.since),
+                "tool_name": &call.name, "tool_use_id": &id, "duration_ms": millis(call.since),
                 "error": "the run ended before the tool", "is_interrupt": true,
             });
             self.add(state, "PostToolUseFailure", details);
+            self.trace_tool(&call, &id, Some("the run ended before the tool".to_owned()));
         }
         for (id, native) in std::mem::take(&mut state.natives) {
             let details = json!({
@@ -251,26 +280,35 @@ impl State {
         }
     }
 
-    /// Notes a start; for an end, when it began.
-    fn pair(&mut self, event: &str, payload: &Map<String, Value>) -> Option<Instant> {
+    /// Notes a start; for an end, what had begun.
+    fn pair(&mut self, event: &str, payload: &Map<String, Value>) -> Option<Open> {
         let text =
             |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let begun = |name: &str| Open { name: text(name), since: Instant::now() };
+        let begun = |name: &str| Open { name: text(name), since: Instant::now(), began: now() };
         match event {
             "PreToolUse" => {
                 self.calls.insert(text("tool_use_id"), begun("tool_name"));
                 None
             }
             "PostToolUse" | "PostToolUseFailure" | "PermissionDenied" => {
-                self.calls.remove(&text("tool_use_id")).map(|open| open.since)
+                self.calls.remove(&text("tool_use_id"))
             }
             "SubagentStart" => {
                 self.natives.insert(text("agent_id"), begun("agent_type"));
                 None
             }
-            "SubagentStop" => self.natives.remove(&text("agent_id")).map(|open| open.since),
+            "SubagentStop" => self.natives.remove(&text("agent_id")),
             _ => None,
         }
+    }
+}
+
+fn why_it_failed(event: &str, payload: &Map<String, Value>) -> Option<String> {
+    let text = |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or_default();
+    match event {
+        "PostToolUse" => None,
+        "PermissionDenied" => Some("denied".to_owned()),
+        _ => Some(shorten(&one_line(text("error")), 200)),
     }
 }
 

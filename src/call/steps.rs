@@ -29,6 +29,7 @@ use super::{audit, converse::Stop, cut, prepare, redact};
 use crate::base::{RunId, create_private_dir, one_line, shorten, write_atomic};
 use crate::catalog::{Agent, IdentityRule};
 use crate::claude::{HookEvent, Options};
+use crate::config::env_vars;
 use crate::gateway::{Gateway, GatewayError, Tunnel};
 use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
@@ -150,7 +151,7 @@ impl Call {
             self.run,
             &agent,
             &self.caller,
-            shared.hooks_of(&agent),
+            shared.outlets(&agent),
         )));
         self.posting = self.post(shared, agent.name.as_str());
         let answer = self.answer_of(shared, Arc::clone(&agent)).await;
@@ -350,7 +351,10 @@ impl Call {
         let plan = ground.plan(start);
         let files = prepare::private_folder(&shared.settings, self.run)
             .map_err(|error| no_folder(&error))?;
-        let launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
+        let mut launch = prepare::launch(agent, &plan, self.run, folder.to_path_buf(), &files)?;
+        if let Some(parent) = self.recorder.as_ref().and_then(|recorder| recorder.traceparent()) {
+            launch.environment.push((env_vars::TRACEPARENT.into(), parent.into()));
+        }
         let errand = self.errand(ground);
         let bridge = Bridge::new(Arc::clone(agent), tunnel);
         bridge.attend(self.run, &errand);

@@ -28,3 +28,11 @@ pub const GATEWAY_DEBUG: &str = "GATEWAY_DEBUG";
 pub const GATEWAY_INIT_STRATEGY: &str = "GATEWAY_INIT_STRATEGY";
 /// What the gateway speaks: `stdio` or `http`.
 pub const GATEWAY_TRANSPORT: &str = "GATEWAY_TRANSPORT";
+/// The collector that spans are sent to (OTLP over HTTP, JSON); without it none are made.
+pub const OTEL_EXPORTER_OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// Headers for the collector: `name=value,name=value`.
+pub const OTEL_EXPORTER_OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+/// The name under which spans appear.
+pub const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
+/// The trace that a run belongs to; handed on to its process.
+pub const TRACEPARENT: &str = "TRACEPARENT";

@@ -1,6 +1,11 @@
 //! What is recorded of runs with the real `claude`: the right agent on every event, and every start with its stop.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -237,4 +242,75 @@ fn the_next_start_ends_in_the_record_what_a_killed_server_left_open() {
         (&json!("INTERRUPTED"), &json!("main"))
     );
     assert!(!text(ended, "agent_transcript_path").is_empty(), "{ended}");
+}
+
+/// A collector on loopback: gives out every body that is posted to it.
+fn collector() -> (String, Receiver<Value>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, bodies) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut length, mut line, mut path) = (0, String::new(), String::new());
+            while stream.read_line(&mut line).unwrap() > 2 {
+                if path.is_empty() {
+                    path.clone_from(&line);
+                }
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            assert!(path.starts_with("POST /v1/traces "), "{path}");
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+            stream.get_mut().write_all(answer).unwrap();
+            if sender.send(serde_json::from_slice(&body).unwrap()).is_err() {
+                return;
+            }
+        }
+    });
+    (address, bodies)
+}
+
+#[test]
+fn a_run_and_its_tool_calls_are_spans_of_the_trace_they_were_asked_in() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    stage.context.agent(
+        "worker",
+        &WORKER.replace("NAME", "worker").replace("Bash(false)", "Bash(printenv:*)"),
+    );
+    let (endpoint, bodies) = collector();
+    let prompt =
+        "CALL Bash {\"command\":\"printenv TRACEPARENT\"}\nCALL Bash {\"command\":\"touch x\"}";
+    let output = stage
+        .adjutant(["run", "worker", prompt, "--json"])
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        .env("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut spans = Vec::new();
+    while spans.len() < 3 {
+        let body = bodies.recv_timeout(Duration::from_secs(20)).expect("three spans");
+        let sent = &body["resourceSpans"][0]["scopeSpans"][0]["spans"];
+        spans.extend(sent.as_array().unwrap().iter().cloned());
+    }
+    let [ran, denied, run] = spans.as_slice() else { panic!("three spans: {spans:?}") };
+    assert!(spans.iter().all(|span| span["traceId"] == "4bf92f3577b34da6a3ce929d0e0e4736"));
+    assert_eq!(
+        (&run["name"], &run["parentSpanId"]),
+        (&json!("invoke_agent worker"), &json!("00f067aa0ba902b7"))
+    );
+    assert_eq!((&ran["name"], &ran["parentSpanId"]), (&json!("execute_tool Bash"), &run["spanId"]));
+    assert_eq!((&ran["status"]["code"], &denied["status"]["code"]), (&json!(1), &json!(2)));
+    let handed_on = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", text(run, "spanId"));
+    assert!(stage.told().contains(&handed_on), "the process knows its place");
+    let cost = run["attributes"].to_string();
+    assert!(
+        cost.contains("adjutant.cost_usd") && cost.contains("gen_ai.usage.input_tokens"),
+        "{cost}"
+    );
 }
