@@ -82,3 +82,26 @@ fn e4_a_password_in_an_address_reaches_its_host_alone() {
         assert!(!shown.to_string().contains("s3cret-password"), "{shown}");
     }
 }
+
+#[test]
+fn g4_a_link_to_another_place_is_passed_on_and_fetched_by_nobody() {
+    let elsewhere = HttpServer::start(streamable);
+    let link = elsewhere.url("/secrets");
+    let content = json!([
+        { "type": "resource_link", "uri": link, "name": "a link" },
+        { "type": "resource", "resource": { "uri": link, "text": "what it claims to be" } },
+    ]);
+    let told = content.clone();
+    let far = HttpServer::start(move |request, stream| {
+        if request.body["method"] != "tools/call" {
+            return streamable(request, stream);
+        }
+        let result = json!({ "content": told });
+        let answer = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
+        respond(stream, "200 OK", "content-type: application/json\r\n", &answer.to_string());
+    });
+    let stage = Stage::new(&json!({ "far": { "url": far.url("/mcp") } }));
+    let result = execute(&mut stage.connect(), "far", "who", json!({}));
+    assert_eq!(result["content"], content, "as it came");
+    assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.requests());
+}
