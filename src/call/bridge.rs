@@ -14,6 +14,7 @@ use super::meter::Meter;
 use super::outlet::Outlet;
 use super::recorder::Recorder;
 use super::status::StatusBoard;
+use super::timing::Clock;
 use crate::base::{RunId, one_line, shorten};
 use crate::catalog::Agent;
 use crate::claude::{
@@ -105,6 +106,8 @@ pub(super) struct Seen {
     pub(super) began: bool,
     /// Whether a result came that no turn was waiting for.
     pub(super) stale: bool,
+    /// Where the time of its turns goes.
+    pub(super) clock: Clock,
 }
 
 impl Bridge {
@@ -309,14 +312,23 @@ impl Parent for Bridge {
         match observation {
             Observation::SessionStarted(init) => {
                 errand.record(|recorder| recorder.session_seen(init));
-                errand.note(|seen| seen.began = true);
+                errand.note(|seen| {
+                    seen.began = true;
+                    seen.clock.first_frame();
+                });
                 board.now("thinking");
             }
             Observation::Text(_) => board.now("writing"),
-            Observation::ToolStarted { summary, .. } => board.tool(summary),
+            Observation::ToolStarted { summary, .. } => {
+                errand.note(|seen| seen.clock.tool_started());
+                board.tool(summary);
+            }
             Observation::ToolFinished { tool_use_id, is_error, text } => {
                 errand.record(|recorder| recorder.tool_seen(tool_use_id, *is_error, text));
-                errand.note(|seen| seen.tool_ran = true);
+                errand.note(|seen| {
+                    seen.tool_ran = true;
+                    seen.clock.tool_finished();
+                });
                 board.now("thinking");
             }
             Observation::Turn { turns } => board.turns(*turns),

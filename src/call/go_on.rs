@@ -17,6 +17,7 @@ use super::open::Open;
 use super::orchestrator::Orchestrator;
 use super::reuse::Live;
 use super::steps::{Call, Ground, source_of};
+use super::timing::Span;
 use crate::catalog::Agent;
 use crate::outcome::{Answer, Code, Failure};
 use crate::plan::ConversationStart;
@@ -41,6 +42,7 @@ impl Call {
             Some(live) => live.go_on(begin, &ground.contract).await,
             None => (self.lease(shared, ground, begin).await?, None),
         };
+        self.timing.add(Span::Queue, began.elapsed());
         if ready.is_none() {
             ready = self.begin_conversation(shared, ground, &mut lease).await;
         }
@@ -54,7 +56,10 @@ impl Call {
             run = self.resume(shared, ground, &mut lease, None).await?;
         }
         self.facts.session_id = Some(lease.session_id().to_string());
+        let judging = Instant::now();
         let judged = judge(&ground.agent, &run, &ground.wanted);
+        self.timing.add(Span::Judge, judging.elapsed());
+        let recording = Instant::now();
         let cost_usd = run.progress.cost_usd;
         if turn_was_completed(&run) {
             lease.completed(CompletedTurn { turns: 1, cost_usd }).await;
@@ -63,6 +68,7 @@ impl Call {
         } else {
             lease.failed(cost_usd).await;
         }
+        self.timing.add(Span::Record, recording.elapsed());
         self.facts.notes.extend(lease.notes().iter().cloned());
         // Nobody resumes a conversation while a process still has it.
         self.keep_or_part(shared, ground, &mut run, lease, &name);

@@ -35,6 +35,7 @@ mod spans;
 mod start_up;
 mod status;
 mod steps;
+mod timing;
 mod wanted;
 mod warm;
 

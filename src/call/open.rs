@@ -20,6 +20,8 @@ pub(super) struct Open {
     pub(super) process: Process,
     pub(super) conversation: Conversation,
     born: Instant,
+    /// What starting it took, and what it took until it was ready.
+    pub(super) took: (Duration, Duration),
     /// Its side of the pipe; points at the run that uses the process.
     pub(super) bridge: Arc<Bridge>,
     _files: RunFolder,
@@ -41,15 +43,18 @@ impl Open {
         leash: &Leash,
         started: impl FnOnce(&Process),
     ) -> Result<Self, Box<NotOpen>> {
+        let began = Instant::now();
         let mut process = start(launch).await.map_err(|error| {
             Box::new(NotOpen { ended: Ended::NotStarted(error), stderr: String::new() })
         })?;
+        let spawned = began.elapsed();
         started(&process);
         match open(&mut process, options, &bridge, leash).await {
             Ok(conversation) => {
                 bridge.opened(conversation.handle());
                 let born = Instant::now();
-                Ok(Self { process, conversation, born, bridge, _files: files })
+                let took = (spawned, began.elapsed().saturating_sub(spawned));
+                Ok(Self { process, conversation, born, took, bridge, _files: files })
             }
             Err(ended) => Err(Box::new(NotOpen { ended, stderr: process.stderr_tail() })),
         }

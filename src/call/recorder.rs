@@ -188,7 +188,7 @@ impl Recorder {
     }
 
     /// The run is over.
-    pub(super) fn ended(&self, report: &Report) {
+    pub(super) fn ended(&self, report: &Report, timing: &Map<String, Value>) {
         let mut state = self.state();
         let outcome = match &report.outcome {
             Outcome::Answered(_) => "SUCCESS",
@@ -202,7 +202,7 @@ impl Recorder {
         let details = json!({
             "outcome": outcome, "duration_ms": report.duration_ms, "cost_usd": report.cost_usd,
             "turns": report.turns, "tokens": tokens(state.usage), "session_id": report.session_id,
-            "error": error, "denials": denials,
+            "error": error, "denials": denials, "timing_ms": timing,
         });
         self.finish(&mut state, outcome, details);
     }

@@ -1,5 +1,7 @@
 //! A call in a process that was there already; and, after a call, whether its process stays.
 
+use std::time::Instant;
+
 use super::bridge::Seen;
 use super::converse::{Ended, Run};
 use super::judge::turn_was_completed;
@@ -32,7 +34,9 @@ impl Call {
         let errand = self.errand(ground);
         open.bridge.attend(self.run, &errand);
         self.has_started(&open.process, source);
+        let began = Instant::now();
         let mut run = self.talk(ground, open).await;
+        errand.seen().clock.count(began, &mut self.timing);
         self.count(&errand, &run);
         let seen = errand.seen();
         if !is_odd(&run, &seen) || seen.tool_ran {

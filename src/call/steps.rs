@@ -24,6 +24,7 @@ use super::recorder::Recorder;
 use super::replies::Replies;
 use super::request::Request;
 use super::status::{Status, StatusBoard};
+use super::timing::{Span, Timing};
 use super::wanted::Wanted;
 use super::{audit, converse::Stop, cut, prepare, redact};
 use crate::base::{RunId, create_private_dir, one_line, shorten, write_atomic};
@@ -56,6 +57,8 @@ pub(super) struct Call {
     tunnel: Option<Arc<Tunnel>>,
     /// Whether it took a warm process, so that another one is wanted.
     pub(super) used_warm: bool,
+    /// Where its time goes.
+    pub(super) timing: Timing,
     pub(super) facts: Facts,
 }
 
@@ -112,6 +115,7 @@ impl Call {
             permit: None,
             tunnel: None,
             used_warm: false,
+            timing: Timing::default(),
             facts,
         }
     }
@@ -126,10 +130,13 @@ impl Call {
             shared.warmth.used.notify_one();
         }
         let recorder = self.recorder.take();
+        let settling = std::time::Instant::now();
         self.settle().await;
+        self.timing.since(Span::Record, settling);
+        let timing = self.timing.milliseconds();
         let report = self.report(outcome);
         if let Some(recorder) = recorder {
-            recorder.ended(&report);
+            recorder.ended(&report, &timing);
         }
         report
     }
@@ -194,8 +201,12 @@ impl Call {
         agent: Arc<Agent>,
     ) -> Result<Answer, Failure> {
         let leash = self.leash(&agent);
+        let queued = std::time::Instant::now();
         self.permit = Some(Arc::new(self.admit(shared, &agent, &leash).await?));
+        self.timing.since(Span::Queue, queued);
+        let planning = std::time::Instant::now();
         let ground = self.ground(shared, agent, leash).await?;
+        self.timing.since(Span::Plan, planning);
         let mut answer = match ground.agent.session {
             true => self.go_on(shared, &ground).await?,
             false => self.pass_by(shared, &ground).await?,
@@ -319,7 +330,10 @@ impl Call {
             None => self.converse(shared, ground, &ground.folder, &passing, 0.0).await?,
         };
         self.part(shared, run.open.take(), ());
-        judge(&ground.agent, &run, &ground.wanted)
+        let judging = std::time::Instant::now();
+        let judged = judge(&ground.agent, &run, &ground.wanted);
+        self.timing.since(Span::Judge, judging);
+        judged
     }
 
     /// Lets a process end behind the answer. Its place at the door, and what else it `holds`, is free when it is gone.
@@ -347,7 +361,9 @@ impl Call {
         spent_before: f64,
     ) -> Result<Run, Failure> {
         let agent = &ground.agent;
+        let connecting = std::time::Instant::now();
         let tunnel = self.tunnel(shared, agent, &ground.leash).await?;
+        self.timing.since(Span::Servers, connecting);
         let plan = ground.plan(start);
         let files = prepare::private_folder(&shared.settings, self.run)
             .map_err(|error| no_folder(&error))?;
@@ -362,7 +378,14 @@ impl Call {
         let started = |process: &Process| self.has_started(process, source_of(start));
         let opened = Open::start(launch, files, options, bridge, &ground.leash, started).await;
         let run = match opened {
-            Ok(open) => self.talk(ground, open).await,
+            Ok(open) => {
+                self.timing.add(Span::Spawn, open.took.0);
+                self.timing.add(Span::Initialize, open.took.1);
+                let began = std::time::Instant::now();
+                let run = self.talk(ground, open).await;
+                errand.seen().clock.count(began, &mut self.timing);
+                run
+            }
             Err(not_open) => not_open.into(),
         };
         self.count(&errand, &run);

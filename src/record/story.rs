@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::event_reader::{RecordedEvent, read_events};
 use crate::base::{RunId, Timestamp, one_line, shorten};
@@ -41,6 +41,8 @@ pub struct RunStory {
     pub turns: Option<u64>,
     /// `input`, `output`, `cache_read`, `cache_creation`.
     pub tokens: BTreeMap<String, u64>,
+    /// Milliseconds by step of the call, in the order of the steps.
+    pub timing_ms: Map<String, Value>,
     /// What happened, in order.
     pub steps: Vec<Step>,
 }
@@ -101,6 +103,7 @@ impl RunStory {
             cost_usd: None,
             turns: None,
             tokens: BTreeMap::new(),
+            timing_ms: Map::new(),
             steps: Vec::new(),
         }
     }
@@ -169,6 +172,8 @@ impl RunStory {
         self.duration_ms = event.duration_ms();
         self.cost_usd = event.number("cost_usd");
         self.turns = event.fields.get("turns").and_then(Value::as_u64);
+        let timing = event.fields.get("timing_ms").and_then(Value::as_object);
+        self.timing_ms = timing.cloned().unwrap_or_default();
         let tokens = event.fields.get("tokens").and_then(Value::as_object);
         let counted = tokens.into_iter().flatten();
         self.tokens =

@@ -119,8 +119,17 @@ fn a_warm_process_serves_one_call_and_is_replaced(version: &str) {
     let next = one_waits(&stage);
     assert_ne!(warm, next);
     ask(&mut server, "fetcher", "SAY two");
+    wait_for("the record's end", || {
+        let events = fs::read_to_string(stage.context.root().join("data/events.jsonl")).ok()?;
+        (events.matches("RunEnded").count() >= 2).then_some(())
+    });
     assert_eq!(pids(&stage.context.root(), 2), [warm, next]);
     assert!(!last_request(&stage).contains("SAY one"), "never two conversations in one process");
+    let timing = stage.adjutant(["runs", "show", "last", "--timing"]).output().unwrap();
+    let timing = String::from_utf8(timing.stdout).unwrap();
+    for (step, is_there) in [("queue", true), ("model", true), ("spawn", false)] {
+        assert_eq!(timing.lines().any(|line| line.starts_with(step)), is_there, "{timing}");
+    }
 }
 
 #[test]

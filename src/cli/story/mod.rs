@@ -3,5 +3,6 @@
 mod page;
 mod show;
 mod text;
+mod timing;
 
 pub(super) use show::{ShowRun, recent, show};

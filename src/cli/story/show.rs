@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::exit::Exit;
 use super::super::render;
 use super::super::runs::table;
-use super::{page, text};
+use super::{page, text, timing};
 use crate::base::one_line;
 use crate::config::Settings;
 use crate::record::{RunStory, event_path, read_stories};
@@ -23,6 +23,9 @@ pub(in crate::cli) struct ShowRun {
     /// Print a page with a picture of the tree and the time line; it needs nothing but itself
     #[arg(long)]
     html: bool,
+    /// Print where the time of the call went
+    #[arg(long, conflicts_with_all = ["html", "json"])]
+    timing: bool,
 }
 
 pub(in crate::cli) fn show(settings: &Settings, arguments: &ShowRun) -> Exit {
@@ -42,6 +45,8 @@ pub(in crate::cli) fn show(settings: &Settings, arguments: &ShowRun) -> Exit {
         [story] => {
             if arguments.json {
                 render::json(story);
+            } else if arguments.timing {
+                render::data(timing::text(story));
             } else if arguments.html {
                 render::data(page::html(story, &family(story, &stories)));
             } else {
