@@ -29,6 +29,8 @@ const MOST_SILENCE: Duration = Duration::from_secs(1);
 const LEAST_SILENCE: Duration = Duration::from_millis(1);
 const NOBODY: &str = "Denied by Adjutant: no call is going on.";
 
+const ANSWER_TOOL: &str = "StructuredOutput";
+
 /// Our side of a process's pipe. It lives as long as the process; what it sees and answers is for the run that uses it now.
 pub(super) struct Bridge {
     agent: Arc<Agent>,
@@ -191,7 +193,9 @@ impl Bridge {
 
     fn judge_use(&self, tool_use: &ToolUse) -> HookVerdict {
         let verdict = self.judge(&tool_use.tool_name);
-        if verdict.is_allowed() {
+        // With `--json-schema` the CLI has a tool of its own that does nothing but take the answer.
+        let is_answer = tool_use.tool_name == ANSWER_TOOL && self.agent.output.schema.is_some();
+        if is_answer || verdict.is_allowed() {
             return HookVerdict::Proceed;
         }
         self.refuse(&tool_use.tool_name, verdict.sentence());

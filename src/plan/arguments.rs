@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::launch::{Argument, ArgumentValue, ConversationStart, PlanRequest, PlannedFile};
+use super::schema_hint::hint;
 use crate::catalog::Agent;
 
 /// The flags that say which conversation it is; everything else is the contract.
@@ -97,6 +98,11 @@ fn model(request: &PlanRequest<'_>) -> Vec<Argument> {
     if let Some(effort) = agent.effort.as_deref().filter(|_| request.features.has("--effort")) {
         list.push(text("--effort", effort, "`effort` in its agent.md or defaults.yaml"));
     }
+    if let Some(schema) = schema(request) {
+        let reason =
+            "`output_schema`, as far as claude knows such keywords; judged by Adjutant in any case";
+        list.push(text("--json-schema", &schema, reason));
+    }
     if let Some(turns) = agent.limits.max_turns {
         list.push(text("--max-turns", &turns.to_string(), "`max_turns`; counted by Adjutant too"));
     }
@@ -104,6 +110,11 @@ fn model(request: &PlanRequest<'_>) -> Vec<Argument> {
         list.push(text("--max-budget-usd", &budget, "`max_budget_usd`; counted by Adjutant too"));
     }
     list
+}
+
+fn schema(request: &PlanRequest<'_>) -> Option<String> {
+    let known = request.features.has("--json-schema");
+    request.agent.output.schema.as_deref().filter(|_| known).and_then(hint)
 }
 
 /// The CLI counts from the start of its process: one that has a budget serves one call.

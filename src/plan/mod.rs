@@ -4,6 +4,7 @@ mod arguments;
 mod environment;
 mod features;
 mod launch;
+mod schema_hint;
 mod settings;
 
 pub use environment::{PlannedVariable, VariableSource};

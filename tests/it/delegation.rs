@@ -1,6 +1,6 @@
 //! A delegation with the real `claude`: rights of its own, nothing of its surroundings, an honest answer.
 
-use adjutant::scripted::{Message, Reply};
+use adjutant::scripted::{Message, Reply, ToolCall};
 use serde_json::{Value, json};
 use test_case::test_case;
 
@@ -251,12 +251,41 @@ fn an_answer_that_does_not_fit_is_asked_for_again_in_the_same_conversation() {
     });
     let report = stage.run("judge", "Judge it.");
     assert_eq!(report["output"], json!({ "score": 7 }), "{report}");
-    assert_eq!(report["turns"], 3, "{report}");
+    assert_eq!(
+        stage.model.requests().iter().filter(|r| is_first(&r.body)).count(),
+        1,
+        "one conversation"
+    );
+    assert!(report["cost_usd"].as_f64().unwrap_or_default() > 0.0, "{report}");
     let last = stage.model.requests().pop().expect("requests").body["messages"].to_string();
     assert!(
         last.contains("/score") && last.contains("integer"),
         "it is told what was wrong: {last}"
     );
+}
+
+/// Whether nothing was answered before this request.
+fn is_first(body: &Value) -> bool {
+    !body["messages"].to_string().contains("\"assistant\"")
+}
+
+/// The CLI's own tool for an answer of a certain form is there for the model, and what it takes is judged by us.
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn the_cli_is_told_the_schema_and_never_believed(version: &str) {
+    let Some(stage) = Stage::new(version) else { return };
+    // What the CLI does not know of a schema is not told to it: it would not start.
+    let schema = "output_schema: { type: object, required: [site], properties: { site: { type: string, format: uri } } }";
+    let agent = format!("---\nname: judge\ndescription: Answers\n{schema}\n---\nYou judge.\n");
+    stage.context.agent("judge", &agent);
+    stage.model.set_handler(|request| {
+        let corrected = request["messages"].to_string().contains("expected the format uri");
+        let site = if corrected { "https://example.org" } else { "nowhere" };
+        let call = ToolCall { name: "StructuredOutput".to_owned(), input: json!({ "site": site }) };
+        Some(Reply::Message(Message { calls: vec![call], ..Message::saying("") }))
+    });
+    let report = stage.run("judge", "Judge it.");
+    assert_eq!(report["output"], json!({ "site": "https://example.org" }), "{report}");
 }
 
 #[test]
@@ -267,5 +296,7 @@ fn an_answer_that_never_fits_is_no_answer() {
     let report = stage.run("judge", "Judge it.");
     assert_eq!(report["code"], "OUTPUT_INVALID", "{report}");
     assert_eq!(report["partial"], "never");
-    assert_eq!(stage.model.requests().len(), 3, "the first answer and two more tries");
+    let told = stage.told().matches("Your answer was not accepted").count();
+    assert!(told >= 2, "it was told what was wrong, twice");
+    assert!(report["cost_usd"].as_f64().unwrap_or_default() > 0.0, "{report}");
 }
