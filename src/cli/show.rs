@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::exit::Exit;
+use super::matrix::{ServerTools, agent_tools};
 use super::{problems, render};
 use crate::base::{nearest, shorten, without_controls};
 use crate::catalog::{Agent, Diagnostic, Entry, Setting, Snapshot, Source, contract};
@@ -34,6 +35,7 @@ struct Report<'r> {
     file: String,
     settings: Vec<Setting>,
     builtin_tools: Option<Vec<String>>,
+    mcp_tools: Option<Vec<ServerTools>>,
     prompt: Option<&'r str>,
     memory: Option<String>,
     diagnostics: &'r [Diagnostic],
@@ -64,6 +66,7 @@ fn report<'r>(settings: &Settings, entry: &'r Entry, held: Vec<Setting>) -> Repo
         file: relative(&entry.file),
         settings: held,
         builtin_tools: agent.map(|agent| builtin_tools(agent)),
+        mcp_tools: agent.map(|agent| agent_tools(settings, agent)),
         prompt: agent.map(|agent| agent.prompt.as_str()),
         memory: agent.and_then(|agent| agent.memory.as_deref()).map(relative),
         diagnostics: &entry.diagnostics,
@@ -76,9 +79,10 @@ fn show(settings: &Settings, entry: &Entry, held: &[Setting]) {
     }
     match entry.agent() {
         Some(agent) => render::data(format_args!(
-            "{}\nbuilt-in tools: {}\n{}",
+            "{}\nbuilt-in tools: {}\n{}\n{}",
             table(held),
             about_tools(agent),
+            about_servers(settings, agent),
             about_prompt(agent)
         )),
         None => render::talk(format_args!(
@@ -92,6 +96,16 @@ fn show(settings: &Settings, entry: &Entry, held: &[Setting]) {
 fn about_tools(agent: &Agent) -> String {
     let tools = builtin_tools(agent);
     if tools.is_empty() { "none".to_owned() } else { tools.join(", ") }
+}
+
+/// The same for the tools of its servers, as far as files name them.
+fn about_servers(settings: &Settings, agent: &Agent) -> String {
+    let servers = agent_tools(settings, agent);
+    if servers.is_empty() {
+        return "MCP tools: none".to_owned();
+    }
+    let lines: Vec<String> = servers.iter().flat_map(ServerTools::lines).collect();
+    format!("MCP tools:\n{}", without_controls(&lines.join("\n")))
 }
 
 fn about_prompt(agent: &Agent) -> String {

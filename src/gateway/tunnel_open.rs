@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use super::downstream::Scope;
 use super::error::GatewayError;
+use super::files::InForce;
 use super::gateway::Gateway;
 use super::lease::Lease;
 use super::pool::Pool;
-use super::server_config::ServerSpec;
+use super::server_config::{Entry, ServerSpec};
 use super::tool_list::ToolList;
 use crate::base::{RunId, nearest};
-use crate::catalog::{Agent, ServerEntry, ToolRef};
-use crate::policy::{Pattern, judge_server};
+use crate::catalog::{Agent, ServerEntry, ServerLaunch, ToolRef};
+use crate::policy::{Pattern, evaluate, judge_server};
 
 /// A server, allowed, started and with every tool that the agent's file names.
 pub(super) async fn connect(
@@ -21,6 +22,9 @@ pub(super) async fn connect(
     entry: &ServerEntry,
 ) -> Result<Lease, GatewayError> {
     let in_force = gateway.in_force();
+    if entry.launch == ServerLaunch::Shared {
+        is_there(&in_force, agent, &entry.name)?;
+    }
     let verdict = judge_server(agent, &entry.name, Some(&in_force.rules));
     if !verdict.is_allowed() {
         return Err(GatewayError::DeniedByPolicy { sentence: verdict.sentence().to_owned() });
@@ -48,19 +52,32 @@ fn shared_spec(
     agent: &Agent,
     entry: &ServerEntry,
 ) -> Result<(Arc<ServerSpec>, Scope), GatewayError> {
-    let missing = |reason: String| GatewayError::ServerUnavailable {
-        server: entry.name.clone(),
-        reason,
-        retry_in: None,
-    };
     let in_force = gateway.in_force();
-    let found = in_force
-        .servers
-        .get(&entry.name)
-        .ok_or_else(|| missing("`.mcp.json` has no server of that name".to_owned()))?;
-    let spec = found.spec.as_ref().map_err(|reason| missing(reason.clone()))?;
+    let found = is_there(&in_force, agent, &entry.name)?;
+    let unusable = |reason: &String| GatewayError::unavailable(&entry.name, reason);
+    let spec = found.spec.as_ref().map_err(unusable)?;
     let scope = Pool::scope_for(spec, agent.name.as_str());
     Ok((Arc::clone(spec), scope))
+}
+
+/// A misspelt name is said before any rule is asked: "denied" would send its author to the wrong file.
+fn is_there<'f>(
+    in_force: &'f InForce,
+    agent: &Agent,
+    server: &str,
+) -> Result<&'f Entry, GatewayError> {
+    in_force.servers.get(server).ok_or_else(|| {
+        // Only names that the rules let this agent see.
+        let seen =
+            |name: &&str| evaluate(&in_force.rules, agent.name.as_str(), name, None).is_allowed();
+        let near = nearest(server, in_force.servers.names().filter(seen));
+        let way_out = match near.as_slice() {
+            [] => String::new(),
+            near => format!("; did you mean `{}`?", near.join("` or `")),
+        };
+        let reason = format!("no shared server has that name{way_out}");
+        GatewayError::unavailable(server, reason)
+    })
 }
 
 /// A tool that the agent's file names and the server does not have is a mistake to be told, not to be dropped.

@@ -186,3 +186,37 @@ fn the_schema_takes_what_is_read_and_refuses_what_is_not() {
         assert!(!validator.is_valid(&bad), "{bad}");
     }
 }
+
+#[test]
+fn show_ends_with_the_mcp_tools_that_are_left_and_says_why_others_are_not() {
+    let context = TestContext::new();
+    context.agent(
+        "dev",
+        "---\nname: dev\ndescription: Develops\n\
+         tools: [\"mcp:files:read_*\", \"mcp:files:write_file\", \"mcp:wiki:*\", \"mcp:notes:*\", \"mcp:gone:*\"]\n\
+         policy:\n  tools:\n    exclude: [\"mcp:files:write_file\"]\n\
+         mcp_servers:\n  - name: files\n    command: /no/such/program\n  - name: notes\n    command: /no/such/program\n  - wiki\n  - gone\n---\nYou develop.\n",
+    );
+    context.write(".mcp.json", r#"{"mcpServers":{"wiki":{"command":"/no/such/program"}}}"#);
+    let rules = r#"{"agents":{"dev":{"allow":{"servers":["wiki"],"tools":{"wiki":["search"]}}}}}"#;
+    context.write(".mcp-gateway-rules.json", rules);
+    let text = stdout(&context, &["show", "dev"]);
+    let (_, tools) = text.split_once("MCP tools:\n").unwrap_or_else(|| panic!("{text}"));
+    let expected = [
+        "  files (its own): read_*",
+        "    agent `dev` may not use tool `write_file` of server `files`: `mcp:files:write_file` is excluded (`policy.tools.exclude[0]` in agent.md)",
+        "    agent `dev` may not use tool `any other tool` of server `files`: `tools` is given and does not list it (`tools` in agent.md)",
+        "  notes (its own): all of its tools",
+        "  wiki (shared): search",
+        "    agent `dev` may not use tool `any other tool` of server `wiki`: the list of allowed tools does not have it (`agents.dev.allow.tools.wiki` in .mcp-gateway-rules.json line 1)",
+        "  gone (shared): none",
+        "    no shared server has that name, so a run fails before its first turn",
+        "system prompt: 1 line",
+    ];
+    assert_eq!(tools.lines().collect::<Vec<_>>(), expected);
+    let report: Value =
+        serde_json::from_str(&stdout(&context, &["show", "dev", "--json"])).unwrap();
+    assert_eq!(report["mcp_tools"][0]["tools"], json!(["read_*"]), "{report}");
+    assert_eq!(report["mcp_tools"][0]["all_others"], false, "{report}");
+    assert_eq!(report["mcp_tools"][1]["all_others"], true, "{report}");
+}
