@@ -110,7 +110,38 @@ fn is_granted(agent: &Agent, server: &str, tool: &str, rules: &GatewayRules) -> 
     })
 }
 
+/// Whether `tools` and `policy.tools` leave the tool, in the plainest words there are for it.
+fn is_left(agent: &Agent, server: &str, tool: &str) -> bool {
+    let names = |written: &ToolRef| match written {
+        ToolRef::Mcp { server: of, tool: named } => {
+            Pattern::new(of).matches(server) && Pattern::new(named).matches(tool)
+        }
+        ToolRef::Builtin(_) => false,
+    };
+    let lists = [&agent.tools, &agent.policy.tools_allowed];
+    lists.into_iter().flatten().all(|list| list.iter().any(names))
+        && !agent.policy.tools_exclude.iter().any(names)
+}
+
 proptest! {
+    #[test]
+    fn what_is_listed_of_servers_is_what_was_granted_and_left(agent in agent(), rules in gateway()) {
+        let all = || SERVERS.iter().flat_map(|server| TOOLS.iter().map(move |tool| (*server, *tool)));
+        let listed = |agent: &Agent| -> Vec<_> {
+            all().filter(|(server, tool)| judge_mcp_tool(agent, server, tool, Some(&rules)).is_allowed()).collect()
+        };
+        let expected: Vec<_> = all()
+            .filter(|(server, tool)| is_granted(&agent, server, tool, &rules) && is_left(&agent, server, tool))
+            .collect();
+        prop_assert!(listed(&agent).iter().all(|call| expected.contains(call)));
+        // Equal where nothing else takes away.
+        let mut plain = agent;
+        plain.permissions.deny.clear();
+        plain.policy.mcp_allowed = None;
+        plain.policy.mcp_excluded.clear();
+        prop_assert_eq!(listed(&plain), expected);
+    }
+
     #[test]
     fn a_built_in_tool_exists_exactly_if_it_is_listed(agent in agent(), tool in prop::sample::select(BUILTINS)) {
         let listed = builtin_tools(&agent);

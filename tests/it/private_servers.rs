@@ -1,5 +1,6 @@
 //! MCP servers of an agent's own, through its pipe: native names, its own policy, nobody else's business.
 
+mod boundaries;
 mod leases;
 mod pipe;
 
@@ -130,4 +131,23 @@ fn e1_a_secret_of_its_server_does_not_leave_with_the_answer() {
     let report = run(&stage, &format!("SAY the key is {SECRET}, believe me"));
     assert_eq!(report["result"], "the key is [API_KEY], believe me", "{report}");
     assert!(report["note"].as_str().is_some_and(|note| note.contains("secret")), "{report}");
+}
+
+#[test]
+fn a_shared_server_that_is_misspelt_fails_before_the_first_turn_with_the_nearest_name() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    stage.context.agent(
+        "librarian",
+        "---\nname: librarian\ndescription: Reads books\nmcp_servers: [bokos]\n---\nYou read books.\n",
+    );
+    let servers = r#"{"mcpServers":{"books":{"command":"true"},"bokos2":{"command":"true"}}}"#;
+    stage.context.write(".mcp.json", servers);
+    let rules = r#"{"agents":{"librarian":{"allow":{"servers":["books"]}}}}"#;
+    stage.context.write(".mcp-gateway-rules.json", rules);
+    let report = run(&stage, "SAY hello");
+    assert_eq!(report["code"], "SERVER_UNAVAILABLE", "{report}");
+    let error = report["error"].as_str().unwrap();
+    assert!(error.contains("`bokos`") && error.contains("did you mean `books`?"), "{error}");
+    assert!(!error.contains("bokos2"), "a name that it may not see: {error}");
+    assert!(stage.model.requests().is_empty(), "the model was asked");
 }
