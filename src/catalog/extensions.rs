@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, Severity};
 use super::extension_servers::{self, Visibility};
 use super::json_file::{JsonCheck, member};
 use super::load::{read_text, relative, whole_file};
@@ -135,6 +135,7 @@ fn read(root: &Path, path: &Path) -> Option<Extension> {
         stamps: Stamps::default(),
         file,
     };
+    extension.diagnostics.extend(second_manifest(root, path));
     match folder_of(root, path, &name) {
         Ok(folder) => extension.folder = folder,
         Err((code, message)) => {
@@ -153,6 +154,18 @@ fn read(root: &Path, path: &Path) -> Option<Extension> {
         extension.servers.clear();
     }
     Some(extension)
+}
+
+/// A manifest that has no effect because there is one in our own form.
+fn second_manifest(root: &Path, path: &Path) -> Option<Diagnostic> {
+    let [own, other] = MANIFESTS.map(|name| path.join(name));
+    let both = own.exists() && other.exists();
+    let message = "`extension.json` is read, and nothing of this file counts".to_owned();
+    both.then(|| Diagnostic {
+        severity: Severity::Warning,
+        help: Some("keep one of the two".to_owned()),
+        ..whole_file(&relative(root, &other), "second-manifest", message)
+    })
 }
 
 /// The folder without symlinks; it must lie in the project and have a name that can be used.

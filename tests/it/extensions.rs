@@ -232,3 +232,36 @@ fn a_server_follows_the_extensions_folder() {
             .await_notification(|message| message["method"] == "notifications/tools/list_changed");
     }
 }
+
+#[test]
+fn a_gemini_extension_is_read_and_of_two_manifests_one_counts() {
+    let context = TestContext::new();
+    kit(&context, "extensions/other-kit", json!({}));
+    let folder = context.root().join("extensions/other-kit");
+    fs::remove_file(folder.join("extension.json")).unwrap();
+    let manifest = json!({
+        "name": "other-kit", "version": "1.0.0", "contextFileName": "GEMINI.md", "excludeTools": ["run_shell_command"],
+        "mcpServers": {
+            "wiki": { "httpUrl": "https://wiki.example.com/mcp", "trust": true },
+            "notes": { "command": "node", "args": ["${extensionPath}/server.js"], "visibility": "private" },
+        },
+        "agents": [{ "name": "reviewer", "path": "agents/reviewer" }],
+    });
+    context.write("extensions/other-kit/gemini-extension.json", manifest.to_string());
+    let listed = json_of(&context, ["list", "--json"]);
+    assert_eq!(listed[0]["origin"], json!({ "extension": "other-kit" }), "{listed}");
+    let extensions = json_of(&context, ["extensions", "list", "--json"]);
+    let wanted = json!([
+        { "name": "wiki", "visibility": "public" }, { "name": "notes", "visibility": "private" }
+    ]);
+    assert_eq!(extensions[0]["servers"], wanted, "{extensions}");
+    let shown = json_of(&context, ["show", "reviewer", "--json"]).to_string();
+    assert!(shown.contains("extensions/other-kit/server.js"), "{shown}");
+    assert!(!findings(&context).iter().any(|found| found.contains("second-manifest")));
+    let own = json!({ "name": "other-kit" }).to_string();
+    context.write("extensions/other-kit/extension.json", own);
+    let warned = "extensions/other-kit/gemini-extension.json:1 second-manifest".to_owned();
+    assert!(findings(&context).contains(&warned), "{:?}", findings(&context));
+    assert!(context.run(["extensions", "check"]).status.success(), "a warning, no error");
+    assert_eq!(json_of(&context, ["list", "--json"]), json!([]), "our own form counts");
+}
