@@ -3,6 +3,7 @@
 mod boundaries;
 mod leases;
 mod pipe;
+mod properties;
 
 use serde_json::{Value, json};
 use test_case::test_case;
