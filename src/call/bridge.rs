@@ -69,6 +69,11 @@ impl Errand {
         let _ = self.meter.set(meter);
     }
 
+    /// Why nothing more may be done, once the run has used too much: the process may ask before it is ended.
+    fn used_up(&self) -> Option<String> {
+        self.meter.get()?.over().map(|failure| failure.sentence())
+    }
+
     /// A tool of a server says how far it is.
     pub(super) fn tool_says(&self, words: &str) {
         self.board.doing(words);
@@ -239,7 +244,10 @@ impl Parent for Bridge {
                 return HookVerdict::Deny { reason: NOBODY.to_owned() };
             };
             let payload = errand.record(|recorder| recorder.tool_wanted(&tool_use));
-            let mut verdict = self.judge_use(&tool_use);
+            let mut verdict = match errand.used_up() {
+                Some(reason) => HookVerdict::Deny { reason },
+                None => self.judge_use(&tool_use),
+            };
             if verdict == HookVerdict::Proceed {
                 // Hooks of the user can only take away: they are asked about what may be.
                 let said = errand.ask_hooks("PreToolUse", payload.as_ref()).await;
