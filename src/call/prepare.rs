@@ -133,7 +133,7 @@ pub(super) fn environment(
     Ok(variables)
 }
 
-/// The values that an agent's servers get from our environment: they are nobody's to tell.
+/// The values that an agent's servers get from our environment, or under a name like `TOKEN`: they are nobody's to tell.
 pub(super) fn secrets(agent: &Agent) -> Vec<Secret> {
     let home = dirs::home_dir();
     let home = home.as_deref().and_then(Path::to_str);
@@ -143,7 +143,7 @@ pub(super) fn secrets(agent: &Agent) -> Vec<Secret> {
         ServerLaunch::Shared => Vec::new(),
     });
     values
-        .filter(|(_, template)| !template.variables().is_empty())
+        .filter(|(name, template)| !template.variables().is_empty() || Secret::is_named_by(name))
         .filter_map(|(name, template)| {
             let value = template.resolve(|name| env::var(name).ok(), home).ok()?;
             Secret::new(name, value)

@@ -60,6 +60,12 @@ impl Secret {
         (value.chars().count() >= SHORTEST).then(|| Self { name: name.to_owned(), value })
     }
 
+    /// Whether a name says that its value is secret.
+    pub fn is_named_by(name: &str) -> bool {
+        let lower = name.to_ascii_lowercase().replace('-', "_");
+        TELLING.iter().any(|word| lower.contains(word))
+    }
+
     /// Puts the name in its place, wherever it stands; `true` where it did.
     pub fn replace_in(&self, text: &mut String) -> bool {
         let found = text.contains(&self.value);
@@ -109,11 +115,8 @@ impl Redactor {
     }
 
     fn clean_member(&self, name: &str, value: Value, depth: usize) -> Value {
-        let lower = name.to_ascii_lowercase().replace('-', "_");
         match value {
-            Value::String(_) if TELLING.iter().any(|word| lower.contains(word)) => {
-                Value::from("[secret]")
-            }
+            Value::String(_) if Secret::is_named_by(name) => Value::from("[secret]"),
             value => self.clean_at(value, depth + 1),
         }
     }

@@ -19,7 +19,7 @@ fn librarian(stage: &Stage, program: &str, more: &str) -> String {
     stage.context.write("shelf/book.txt", "call me Ishmael");
     format!(
         "---\nname: librarian\ndescription: Reads books\n{more}policy:\n  mcp_servers: {{ books: {{ trust: true }} }}\n\
-         mcp_servers:\n  - name: books\n    command: {program}\n    args: [shelf]\n    env: {{ API_KEY: \"${{LIBRARY_KEY}}\" }}\n\
+         mcp_servers:\n  - name: books\n    command: {program}\n    args: [shelf]\n    env: {{ API_KEY: \"${{LIBRARY_KEY}}\", CARD_TOKEN: card-0815-4711 }}\n\
          ---\nYou read books.\n"
     )
 }
@@ -129,8 +129,8 @@ fn e1_a_secret_of_its_server_does_not_leave_with_the_answer() {
         return;
     };
     stage.context.agent("librarian", &librarian(&stage, &program, ""));
-    let report = run(&stage, &format!("SAY the key is {SECRET}, believe me"));
-    assert_eq!(report["result"], "the key is [API_KEY], believe me", "{report}");
+    let report = run(&stage, &format!("SAY the key is {SECRET} with card-0815-4711, believe me"));
+    assert_eq!(report["result"], "the key is [API_KEY] with [CARD_TOKEN], believe me", "{report}");
     assert!(report["note"].as_str().is_some_and(|note| note.contains("secret")), "{report}");
 }
 
