@@ -1,10 +1,6 @@
-//! One server as one scope of callers sees it: started when needed, brought back when it dies.
+//! One server as one scope of callers sees it: what is asked of it, and who uses it.
 //!
-//! ```text
-//! idle ──first call──▶ connecting ──▶ ready ──dies after it worked──▶ idle
-//!                          │            └──dies before it worked──┐
-//!                          └──fails──▶ failed (until the next try) ◀┘
-//! ```
+//! How it is started and brought back is in `connecting`; in which state it is, in `phase`.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,19 +10,16 @@ use std::time::Duration;
 use rmcp::model::ProgressNotificationParam;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::backoff::Backoff;
 use super::client_side::{Changes, ListChanges};
-use super::connection::{Connection, Opening, RequestOptions, Unopened};
+use super::connection::{Connection, RequestOptions};
 use super::error::GatewayError;
-use super::offers::{Announcement, Offer};
-use super::resolved::{self, Resolved};
+use super::offers::Announcement;
+use super::phase::{Phase, ServerState};
 use super::server_config::ServerSpec;
-use super::sign_in::{Keeper, SignInNeeded, SignInTarget, Stamp};
 use super::tool_list::{self, ToolList};
-use crate::base::{Timestamp, now};
 
 /// Who shares a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,78 +70,15 @@ pub struct Downstream {
     pub key: Key,
     /// How it is started.
     pub spec: Arc<ServerSpec>,
-    root: PathBuf,
-    phase: watch::Sender<Phase>,
-    changes: Arc<Changes>,
-    starts: AtomicU64,
-    closing: CancellationToken,
+    pub(super) root: PathBuf,
+    pub(super) phase: watch::Sender<Phase>,
+    pub(super) changes: Arc<Changes>,
+    pub(super) starts: AtomicU64,
+    pub(super) closing: CancellationToken,
     /// Where all learn that its resources or prompts changed; nobody learns that of a private server.
-    announcements: Option<broadcast::Sender<Announcement>>,
+    pub(super) announcements: Option<broadcast::Sender<Announcement>>,
     leases: AtomicUsize,
     last_let_go: Mutex<Instant>,
-}
-
-#[derive(Clone)]
-enum Phase {
-    /// Not started, or over: then with how it ended.
-    Idle {
-        ended: Option<String>,
-    },
-    Connecting,
-    Ready {
-        connection: Arc<Connection>,
-        since: Timestamp,
-        failures: Backoff,
-    },
-    Failed {
-        reason: String,
-        backoff: Backoff,
-        at: Timestamp,
-        sign_in: Option<Waiting>,
-    },
-}
-
-/// A server that waits for a person; tried again as soon as one has signed in.
-#[derive(Clone)]
-struct Waiting {
-    needed: SignInNeeded,
-    keeper: Arc<Keeper>,
-    seen: Option<Stamp>,
-}
-
-impl Waiting {
-    fn is_over(&self) -> bool {
-        self.keeper.stamp() != self.seen
-    }
-}
-
-impl Phase {
-    /// How long a failed server is left alone; `None` where it is to be tried.
-    fn pause(&self) -> Option<Duration> {
-        match self {
-            Self::Failed { backoff, sign_in, .. }
-                if !sign_in.as_ref().is_some_and(Waiting::is_over) =>
-            {
-                backoff.remaining(Instant::now())
-            }
-            _ => None,
-        }
-    }
-
-    fn failure(&self, server: &str) -> Option<GatewayError> {
-        let retry_in = self.pause()?;
-        match self {
-            Self::Failed { sign_in: Some(waiting), .. } => {
-                Some(GatewayError::sign_in(server, waiting.needed.clone()))
-            }
-            Self::Failed { reason, .. } => Some(GatewayError::ServerUnavailable {
-                server: server.to_owned(),
-                reason: reason.clone(),
-                retry_in: Some(retry_in),
-            }),
-            Self::Idle { .. } | Self::Connecting | Self::Ready { .. } => None,
-        }
-    }
 }
 
 /// What a server said about itself.
@@ -156,21 +86,6 @@ pub(super) struct Introduction {
     pub(super) resources: bool,
     pub(super) prompts: bool,
     pub(super) instructions: Option<String>,
-}
-
-/// A server's state, for people.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct ServerState {
-    /// `idle`, `connecting`, `connected` or `failed`.
-    pub state: &'static str,
-    /// Since when, where that is known.
-    pub since: Option<Timestamp>,
-    /// Why it failed, or how it last ended.
-    pub reason: Option<String>,
-    /// Milliseconds until it is tried again.
-    pub retry_in_ms: Option<u64>,
-    /// How often it was started again.
-    pub restarts: u64,
 }
 
 impl Downstream {
@@ -308,215 +223,10 @@ impl Downstream {
         })
     }
 
-    /// Starts it, if it is not, and waits until it answers.
-    pub(super) async fn ready(self: &Arc<Self>) -> Result<Arc<Connection>, GatewayError> {
-        let patience = self.spec.startup_timeout + Duration::from_secs(5);
-        self.connection_by(Instant::now() + patience, patience, &CancellationToken::new()).await
-    }
-
-    async fn connection_by(
-        self: &Arc<Self>,
-        end: Instant,
-        allowed: Duration,
-        cancelled: &CancellationToken,
-    ) -> Result<Arc<Connection>, GatewayError> {
-        let mut phases = self.phase.subscribe();
-        loop {
-            let phase = phases.borrow_and_update().clone();
-            match phase {
-                Phase::Ready { connection, .. } if connection.is_alive() => return Ok(connection),
-                Phase::Connecting => {}
-                Phase::Idle { .. } | Phase::Ready { .. } => self.begin(),
-                failed @ Phase::Failed { .. } => match failed.failure(&self.key.server) {
-                    Some(error) => return Err(error),
-                    None => self.begin(),
-                },
-            }
-            if self.closing.is_cancelled() {
-                return Err(GatewayError::unavailable(
-                    &self.key.server,
-                    "the gateway lets go of it",
-                ));
-            }
-            let changed = tokio::select! {
-                changed = timeout_at(end, phases.changed()) => changed,
-                () = cancelled.cancelled() => return Err(GatewayError::Cancelled),
-            };
-            if changed.is_err() {
-                let server = self.key.server.clone();
-                return Err(GatewayError::Timeout { server, after: allowed });
-            }
-        }
-    }
-
-    /// Begins to connect, unless somebody else did meanwhile. In a task of its own: a caller that
-    /// gives up must not take the half-started server with it.
-    fn begin(self: &Arc<Self>) {
-        let mut failures = Backoff::default();
-        let ours = self.phase.send_if_modified(|phase| {
-            if let Phase::Failed { backoff, .. } = phase {
-                failures = backoff.clone();
-            }
-            let begins = match phase {
-                Phase::Connecting => false,
-                Phase::Ready { connection, .. } => !connection.is_alive(),
-                Phase::Failed { .. } => phase.pause().is_none(),
-                Phase::Idle { .. } => true,
-            };
-            if begins {
-                *phase = Phase::Connecting;
-            }
-            begins
-        });
-        if ours {
-            let this = Arc::clone(self);
-            tokio::spawn(async move { this.connect(failures).await });
-        }
-    }
-
-    async fn connect(self: Arc<Self>, mut failures: Backoff) {
-        self.starts.fetch_add(1, Ordering::Relaxed);
-        let leave = self.closing.child_token();
-        let opening = match self.opening() {
-            Ok(opening) => opening,
-            Err(reason) => {
-                failures.failed(Instant::now());
-                return self.fail(reason, failures, None);
-            }
-        };
-        let keeper = opening.keeper.clone();
-        // Taken before: a sign-in while we try is seen.
-        let seen = keeper.as_ref().and_then(|keeper| keeper.stamp());
-        match Connection::open(opening, leave).await {
-            Ok(connection) => {
-                tracing::info!(server = %self.key.server, "connected");
-                let ready = Arc::clone(&connection);
-                self.phase.send_replace(Phase::Ready { connection: ready, since: now(), failures });
-                self.watch(&connection).await;
-            }
-            Err(unopened) => {
-                failures.failed(Instant::now());
-                let (reason, needed) = match unopened {
-                    Unopened::Failed(reason) => (reason, None),
-                    Unopened::SignIn(needed) => (needed.reason.clone(), Some(needed)),
-                };
-                let waiting = needed.zip(keeper).map(|(needed, keeper)| {
-                    // A renewal that was refused while we tried is what the person is told, not news.
-                    let seen = keeper.stamp().filter(|_| seen.is_some()).or(seen);
-                    Waiting { needed, keeper, seen }
-                });
-                self.fail(reason, failures, waiting);
-            }
-        }
-    }
-
-    fn opening(&self) -> Result<Opening, String> {
-        let lookup = |name: &str| std::env::var(name).ok();
-        let (resolved, secrets) = resolved::resolve(&self.spec, &self.root, &lookup)?;
-        let keeper = self.keeper(&resolved)?;
-        Ok(Opening {
-            keeper,
-            server: self.key.server.as_str().into(),
-            resolved,
-            secrets,
-            changes: Arc::clone(&self.changes),
-            patience: self.spec.startup_timeout,
-        })
-    }
-
-    /// The sign-in of a server on the network; none where its entry says itself who we are.
-    fn keeper(&self, resolved: &Resolved) -> Result<Option<Arc<Keeper>>, String> {
-        let Resolved::Network(network) = resolved else { return Ok(None) };
-        if network.has_own_authorization() {
-            return Ok(None);
-        }
-        let agent = match &self.key.scope {
-            Scope::Shared => None,
-            Scope::Agent(agent) => Some(agent).filter(|_| self.spec.sign_in.per_agent),
-            Scope::Private(agent) | Scope::Run { agent, .. } => Some(agent),
-        };
-        let target = SignInTarget::new(&self.root, &self.spec, agent.map(String::as_str));
-        let target = target.map_err(|error| error.to_string())?;
-        Ok(Some(Arc::new(target.into_keeper())))
-    }
-
-    fn fail(&self, reason: String, backoff: Backoff, sign_in: Option<Waiting>) {
-        tracing::warn!(server = %self.key.server, failures = backoff.failures(), "unavailable: {reason}");
-        self.phase.send_replace(Phase::Failed { reason, backoff, at: now(), sign_in });
-    }
-
-    /// Waits for the end of a connection and decides how soon the next one may come.
-    async fn watch(&self, connection: &Arc<Connection>) {
-        self.pass_on_until(connection.ended()).await;
-        let reason = connection.end_reason().await;
-        if self.closing.is_cancelled() {
-            return;
-        }
-        tracing::warn!(server = %self.key.server, "ended: {reason}");
-        let mut backoff = Backoff::default();
-        let worked = connection.has_worked();
-        self.phase.send_if_modified(|phase| {
-            let Phase::Ready { connection: current, failures, .. } = phase else { return false };
-            if !Arc::ptr_eq(current, connection) {
-                return false;
-            }
-            if worked {
-                *phase = Phase::Idle { ended: Some(reason.clone()) };
-            } else {
-                backoff = failures.clone();
-                backoff.failed(Instant::now());
-                let (reason, backoff) = (reason.clone(), backoff.clone());
-                *phase = Phase::Failed { reason, backoff, at: now(), sign_in: None };
-            }
-            true
-        });
-    }
-
-    /// Tells all who may use the server that its resources or prompts changed.
-    async fn pass_on_until(&self, ended: impl Future<Output = ()>) {
-        let Some(announcements) = &self.announcements else { return ended.await };
-        let mut changes = self.changes.subscribe();
-        let mut known = *changes.borrow_and_update();
-        tokio::pin!(ended);
-        loop {
-            tokio::select! {
-                () = &mut ended => return,
-                changed = changes.changed() => if changed.is_err() { return ended.await },
-            }
-            let now = *changes.borrow_and_update();
-            let news = [
-                (now.resources != known.resources, Offer::Resources),
-                (now.prompts != known.prompts, Offer::Prompts),
-            ];
-            for (_, offer) in news.into_iter().filter(|(changed, _)| *changed) {
-                // An error means that nobody listens.
-                let _ = announcements.send(Announcement { server: self.key.server.clone(), offer });
-            }
-            known = now;
-        }
-    }
-
     /// Its state, for people.
     pub fn state(&self) -> ServerState {
         let restarts = self.starts.load(Ordering::Relaxed).saturating_sub(1);
-        let plain =
-            |state| ServerState { state, since: None, reason: None, retry_in_ms: None, restarts };
-        match &*self.phase.borrow() {
-            Phase::Idle { ended } => ServerState { reason: ended.clone(), ..plain("idle") },
-            Phase::Connecting => plain("connecting"),
-            Phase::Ready { since, .. } => ServerState { since: Some(*since), ..plain("connected") },
-            Phase::Failed { reason, backoff, at, sign_in } => ServerState {
-                since: Some(*at),
-                reason: Some(match sign_in {
-                    Some(waiting) => format!("{reason}; run `{}`", waiting.needed.command),
-                    None => reason.clone(),
-                }),
-                retry_in_ms: backoff
-                    .remaining(Instant::now())
-                    .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
-                ..plain("failed")
-            },
-        }
+        self.phase.borrow().state(restarts)
     }
 
     /// No new calls; its process ends once the running ones are done or `grace` is over.

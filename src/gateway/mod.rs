@@ -5,6 +5,7 @@
 
 mod backoff;
 mod client_side;
+mod connecting;
 mod connection;
 mod delegations;
 mod downstream;
@@ -19,6 +20,7 @@ mod ledger;
 mod lines;
 mod network;
 mod offers;
+mod phase;
 mod pins;
 mod pool;
 mod reload;
@@ -36,12 +38,13 @@ mod untouched;
 mod views;
 
 pub use delegations::Delegation;
-pub use downstream::{Downstream, Key, Scope, ServerState, ToolCall};
+pub use downstream::{Downstream, Key, Scope, ToolCall};
 pub use error::GatewayError;
 pub use execute::Execute;
 pub use files::{FileReport, InForce, ReloadReport};
 pub use gateway::{Gateway, Who};
 pub use offers::{Announcement, Offer};
+pub use phase::ServerState;
 pub use pins::{Findings, Pins};
 pub use pool::Pool;
 pub use server_config::{

@@ -1,0 +1,208 @@
+//! Starting a server when it is needed, and bringing it back when it dies.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::backoff::Backoff;
+use super::connection::{Connection, Opening, Unopened};
+use super::downstream::{Downstream, Scope};
+use super::error::GatewayError;
+use super::offers::{Announcement, Offer};
+use super::phase::{Phase, Waiting};
+use super::resolved::{self, Resolved};
+use super::sign_in::{Keeper, SignInTarget};
+use crate::base::now;
+
+impl Downstream {
+    /// Starts it, if it is not, and waits until it answers.
+    pub(super) async fn ready(self: &Arc<Self>) -> Result<Arc<Connection>, GatewayError> {
+        let patience = self.spec.startup_timeout + Duration::from_secs(5);
+        self.connection_by(Instant::now() + patience, patience, &CancellationToken::new()).await
+    }
+
+    pub(super) async fn connection_by(
+        self: &Arc<Self>,
+        end: Instant,
+        allowed: Duration,
+        cancelled: &CancellationToken,
+    ) -> Result<Arc<Connection>, GatewayError> {
+        let mut phases = self.phase.subscribe();
+        loop {
+            let phase = phases.borrow_and_update().clone();
+            match phase {
+                Phase::Ready { connection, .. } if connection.is_alive() => return Ok(connection),
+                Phase::Connecting => {}
+                Phase::Idle { .. } | Phase::Ready { .. } => self.begin(),
+                failed @ Phase::Failed { .. } => match failed.failure(&self.key.server) {
+                    Some(error) => return Err(error),
+                    None => self.begin(),
+                },
+            }
+            if self.closing.is_cancelled() {
+                return Err(GatewayError::unavailable(
+                    &self.key.server,
+                    "the gateway lets go of it",
+                ));
+            }
+            let changed = tokio::select! {
+                changed = timeout_at(end, phases.changed()) => changed,
+                () = cancelled.cancelled() => return Err(GatewayError::Cancelled),
+            };
+            if changed.is_err() {
+                let server = self.key.server.clone();
+                return Err(GatewayError::Timeout { server, after: allowed });
+            }
+        }
+    }
+
+    /// Begins to connect, unless somebody else did meanwhile. In a task of its own: a caller that
+    /// gives up must not take the half-started server with it.
+    fn begin(self: &Arc<Self>) {
+        let mut failures = Backoff::default();
+        let ours = self.phase.send_if_modified(|phase| {
+            if let Phase::Failed { backoff, .. } = phase {
+                failures = backoff.clone();
+            }
+            let begins = match phase {
+                Phase::Connecting => false,
+                Phase::Ready { connection, .. } => !connection.is_alive(),
+                Phase::Failed { .. } => phase.pause().is_none(),
+                Phase::Idle { .. } => true,
+            };
+            if begins {
+                *phase = Phase::Connecting;
+            }
+            begins
+        });
+        if ours {
+            let this = Arc::clone(self);
+            tokio::spawn(async move { this.connect(failures).await });
+        }
+    }
+
+    async fn connect(self: Arc<Self>, mut failures: Backoff) {
+        self.starts.fetch_add(1, Ordering::Relaxed);
+        let leave = self.closing.child_token();
+        let opening = match self.opening() {
+            Ok(opening) => opening,
+            Err(reason) => {
+                failures.failed(Instant::now());
+                return self.fail(reason, failures, None);
+            }
+        };
+        let keeper = opening.keeper.clone();
+        // Taken before: a sign-in while we try is seen.
+        let seen = keeper.as_ref().and_then(|keeper| keeper.stamp());
+        match Connection::open(opening, leave).await {
+            Ok(connection) => {
+                tracing::info!(server = %self.key.server, "connected");
+                let ready = Arc::clone(&connection);
+                self.phase.send_replace(Phase::Ready { connection: ready, since: now(), failures });
+                self.watch(&connection).await;
+            }
+            Err(unopened) => {
+                failures.failed(Instant::now());
+                let (reason, needed) = match unopened {
+                    Unopened::Failed(reason) => (reason, None),
+                    Unopened::SignIn(needed) => (needed.reason.clone(), Some(needed)),
+                };
+                let waiting = needed.zip(keeper).map(|(needed, keeper)| {
+                    // A renewal that was refused while we tried is what the person is told, not news.
+                    let seen = keeper.stamp().filter(|_| seen.is_some()).or(seen);
+                    Waiting { needed, keeper, seen }
+                });
+                self.fail(reason, failures, waiting);
+            }
+        }
+    }
+
+    fn opening(&self) -> Result<Opening, String> {
+        let lookup = |name: &str| std::env::var(name).ok();
+        let (resolved, secrets) = resolved::resolve(&self.spec, &self.root, &lookup)?;
+        let keeper = self.keeper(&resolved)?;
+        Ok(Opening {
+            keeper,
+            server: self.key.server.as_str().into(),
+            resolved,
+            secrets,
+            changes: Arc::clone(&self.changes),
+            patience: self.spec.startup_timeout,
+        })
+    }
+
+    /// The sign-in of a server on the network; none where its entry says itself who we are.
+    fn keeper(&self, resolved: &Resolved) -> Result<Option<Arc<Keeper>>, String> {
+        let Resolved::Network(network) = resolved else { return Ok(None) };
+        if network.has_own_authorization() {
+            return Ok(None);
+        }
+        let agent = match &self.key.scope {
+            Scope::Shared => None,
+            Scope::Agent(agent) => Some(agent).filter(|_| self.spec.sign_in.per_agent),
+            Scope::Private(agent) | Scope::Run { agent, .. } => Some(agent),
+        };
+        let target = SignInTarget::new(&self.root, &self.spec, agent.map(String::as_str));
+        let target = target.map_err(|error| error.to_string())?;
+        Ok(Some(Arc::new(target.into_keeper())))
+    }
+
+    fn fail(&self, reason: String, backoff: Backoff, sign_in: Option<Waiting>) {
+        tracing::warn!(server = %self.key.server, failures = backoff.failures(), "unavailable: {reason}");
+        self.phase.send_replace(Phase::Failed { reason, backoff, at: now(), sign_in });
+    }
+
+    /// Waits for the end of a connection and decides how soon the next one may come.
+    async fn watch(&self, connection: &Arc<Connection>) {
+        self.pass_on_until(connection.ended()).await;
+        let reason = connection.end_reason().await;
+        if self.closing.is_cancelled() {
+            return;
+        }
+        tracing::warn!(server = %self.key.server, "ended: {reason}");
+        let mut backoff = Backoff::default();
+        let worked = connection.has_worked();
+        self.phase.send_if_modified(|phase| {
+            let Phase::Ready { connection: current, failures, .. } = phase else { return false };
+            if !Arc::ptr_eq(current, connection) {
+                return false;
+            }
+            if worked {
+                *phase = Phase::Idle { ended: Some(reason.clone()) };
+            } else {
+                backoff = failures.clone();
+                backoff.failed(Instant::now());
+                let (reason, backoff) = (reason.clone(), backoff.clone());
+                *phase = Phase::Failed { reason, backoff, at: now(), sign_in: None };
+            }
+            true
+        });
+    }
+
+    /// Tells all who may use the server that its resources or prompts changed.
+    async fn pass_on_until(&self, ended: impl Future<Output = ()>) {
+        let Some(announcements) = &self.announcements else { return ended.await };
+        let mut changes = self.changes.subscribe();
+        let mut known = *changes.borrow_and_update();
+        tokio::pin!(ended);
+        loop {
+            tokio::select! {
+                () = &mut ended => return,
+                changed = changes.changed() => if changed.is_err() { return ended.await },
+            }
+            let now = *changes.borrow_and_update();
+            let news = [
+                (now.resources != known.resources, Offer::Resources),
+                (now.prompts != known.prompts, Offer::Prompts),
+            ];
+            for (_, offer) in news.into_iter().filter(|(changed, _)| *changed) {
+                // An error means that nobody listens.
+                let _ = announcements.send(Announcement { server: self.key.server.clone(), offer });
+            }
+            known = now;
+        }
+    }
+}
