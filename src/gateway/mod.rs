@@ -23,6 +23,7 @@ mod offers;
 mod phase;
 mod pins;
 mod pool;
+mod post;
 mod reload;
 mod resolved;
 mod secrets;

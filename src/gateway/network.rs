@@ -29,7 +29,7 @@ pub(super) fn connect(
 ) -> Result<impl Transport<RoleClient> + 'static + use<>, String> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(place.url.as_str());
     config.custom_headers = headers(place)?;
-    let client = Untouched(SignedClient::new(http_client()?, keeper));
+    let client = SignedClient::new(Untouched(http_client()?), keeper);
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
 

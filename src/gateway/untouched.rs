@@ -1,36 +1,61 @@
 //! Results over Streamable HTTP as their server wrote them.
 //!
-//! rmcp reads an event stream's messages into typed values and drops what the types do not know. Here each result is
-//! packed under a key that no type has before rmcp sees it, and unpacked behind it. (A server that answers without an
-//! event stream is read by rmcp alone: what is outside of the protocol is lost there.)
+//! rmcp reads messages into typed values and drops what the types do not know. Here each result is packed under a
+//! key that no type has before rmcp sees it, and unpacked behind it.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use reqwest::Response;
 use reqwest::header::{HeaderName, HeaderValue};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage};
+use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use serde_json::{Map, Value};
-use sse_stream::Sse;
+use sse_stream::{Sse, SseStream};
+
+use super::post::{Post, Problem};
 
 /// What a packed result is packed under.
 const PACKED: &str = "adjutant/packed";
+/// The largest message that is taken from a server; rmcp's own limit.
+const MAX_MESSAGE: usize = 16 << 20;
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
-/// The client `C`, with results left as they are.
+/// An HTTP client that leaves results as they are.
 #[derive(Clone)]
-pub(super) struct Untouched<C>(pub(super) C);
+pub(super) struct Untouched(pub(super) reqwest::Client);
 
 /// A result as its server wrote it, if it was packed.
 pub(super) fn unpacked(mut result: Value) -> Value {
     let packed = result.as_object_mut().and_then(|object| object.get_mut(PACKED)).map(Value::take);
     packed.unwrap_or(result)
+}
+
+/// A message with its result packed; anything else as it is.
+pub(super) fn packed(data: String) -> String {
+    let Ok(Value::Object(mut message)) = serde_json::from_str::<Value>(&data) else { return data };
+    let Some(result) = message.get_mut("result") else { return data };
+    *result = Value::Object(Map::from_iter([(PACKED.to_owned(), result.take())]));
+    Value::Object(message).to_string()
+}
+
+/// The events of an answer, none of them larger than `largest`.
+pub(super) fn event_stream(response: Response, largest: usize, pack: bool) -> Events {
+    let mut size = EventSize { largest, line: 0, event: 0 };
+    let bytes = response.bytes_stream().map(move |piece| {
+        let piece = piece.map_err(io::Error::other)?;
+        size.observe(&piece)?;
+        Ok::<_, io::Error>(piece)
+    });
+    let events = SseStream::from_bytes_stream(bytes).boxed();
+    if pack { packed_events(events) } else { events }
 }
 
 fn packed_events(events: Events) -> Events {
@@ -44,34 +69,34 @@ fn packed_events(events: Events) -> Events {
         .boxed()
 }
 
-/// A message with its result packed; anything else as it is.
-fn packed(data: String) -> String {
-    let Ok(Value::Object(mut message)) = serde_json::from_str::<Value>(&data) else { return data };
-    let Some(result) = message.get_mut("result") else { return data };
-    *result = Value::Object(Map::from_iter([(PACKED.to_owned(), result.take())]));
-    Value::Object(message).to_string()
+/// Measures events while they come in.
+struct EventSize {
+    largest: usize,
+    line: usize,
+    event: usize,
 }
 
-/// The handshake is rmcp's own and stays typed.
-fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
-    matches!(message, JsonRpcMessage::Request(request)
-        if matches!(request.request, ClientRequest::InitializeRequest(_)))
-}
-
-fn pack_response(
-    response: StreamableHttpPostResponse,
-    handshake: bool,
-) -> StreamableHttpPostResponse {
-    match response {
-        StreamableHttpPostResponse::Sse(events, session) if !handshake => {
-            StreamableHttpPostResponse::Sse(packed_events(events), session)
+impl EventSize {
+    fn observe(&mut self, piece: &[u8]) -> io::Result<()> {
+        for byte in piece {
+            match byte {
+                // An empty line ends an event.
+                b'\n' if self.line == 0 => self.event = 0,
+                b'\n' => self.line = 0,
+                b'\r' => {}
+                _ => (self.line, self.event) = (self.line + 1, self.event + 1),
+            }
+            if self.event > self.largest {
+                let sentence = format!("an event is larger than {} bytes", self.largest);
+                return Err(io::Error::other(sentence));
+            }
         }
-        other => other,
+        Ok(())
     }
 }
 
-impl<C: StreamableHttpClient + Sync> StreamableHttpClient for Untouched<C> {
-    type Error = C::Error;
+impl StreamableHttpClient for Untouched {
+    type Error = reqwest::Error;
 
     async fn post_message(
         &self,
@@ -80,10 +105,16 @@ impl<C: StreamableHttpClient + Sync> StreamableHttpClient for Untouched<C> {
         session_id: Option<Arc<str>>,
         auth_header: Option<String>,
         custom_headers: Headers,
-    ) -> Result<StreamableHttpPostResponse, StreamableHttpError<Self::Error>> {
-        let handshake = is_handshake(&message);
-        let posting = self.0.post_message(uri, message, session_id, auth_header, custom_headers);
-        posting.await.map(|response| pack_response(response, handshake))
+    ) -> Result<StreamableHttpPostResponse, Problem> {
+        self.post_message_with_max_sse_event_size(
+            uri,
+            message,
+            session_id,
+            auth_header,
+            custom_headers,
+            MAX_MESSAGE,
+        )
+        .await
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -94,17 +125,18 @@ impl<C: StreamableHttpClient + Sync> StreamableHttpClient for Untouched<C> {
         auth_header: Option<String>,
         custom_headers: Headers,
         largest: usize,
-    ) -> Result<StreamableHttpPostResponse, StreamableHttpError<Self::Error>> {
-        let handshake = is_handshake(&message);
-        let posting = self.0.post_message_with_max_sse_event_size(
-            uri,
+    ) -> Result<StreamableHttpPostResponse, Problem> {
+        let malformed =
+            |_| StreamableHttpError::UnexpectedServerResponse("a bad session id".into());
+        let session = session_id.map(|id| HeaderValue::from_str(&id)).transpose();
+        let post = Post {
             message,
-            session_id,
-            auth_header,
-            custom_headers,
+            session: session.map_err(malformed)?,
+            token: auth_header,
+            headers: custom_headers.into_iter().collect(),
             largest,
-        );
-        posting.await.map(|response| pack_response(response, handshake))
+        };
+        post.send(&self.0, &uri).await
     }
 
     async fn delete_session(
@@ -113,7 +145,7 @@ impl<C: StreamableHttpClient + Sync> StreamableHttpClient for Untouched<C> {
         session_id: Arc<str>,
         auth_header: Option<String>,
         custom_headers: Headers,
-    ) -> Result<(), StreamableHttpError<Self::Error>> {
+    ) -> Result<(), Problem> {
         self.0.delete_session(uri, session_id, auth_header, custom_headers).await
     }
 
@@ -124,7 +156,7 @@ impl<C: StreamableHttpClient + Sync> StreamableHttpClient for Untouched<C> {
         last_event_id: Option<String>,
         auth_header: Option<String>,
         custom_headers: Headers,
-    ) -> Result<Events, StreamableHttpError<Self::Error>> {
+    ) -> Result<Events, Problem> {
         let opening =
             self.0.get_stream(uri, session_id, last_event_id, auth_header, custom_headers);
         opening.await.map(packed_events)
@@ -138,7 +170,7 @@ impl<C: StreamableHttpClient + Sync> StreamableHttpClient for Untouched<C> {
         auth_header: Option<String>,
         custom_headers: Headers,
         largest: usize,
-    ) -> Result<Events, StreamableHttpError<Self::Error>> {
+    ) -> Result<Events, Problem> {
         let opening = self.0.get_stream_with_max_sse_event_size(
             uri,
             session_id,
@@ -154,7 +186,7 @@ impl<C: StreamableHttpClient + Sync> StreamableHttpClient for Untouched<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rmcp::model::{ServerJsonRpcMessage, ServerResult};
+    use rmcp::model::{JsonRpcMessage, ServerJsonRpcMessage, ServerResult};
     use serde_json::json;
 
     #[test]
@@ -174,5 +206,15 @@ mod tests {
         for data in ["no JSON", "[1]", r#"{"jsonrpc":"2.0","method":"notifications/x"}"#] {
             assert_eq!(packed(data.to_owned()), data);
         }
+    }
+
+    #[test]
+    fn an_event_is_bounded_and_a_stream_is_not() {
+        let mut size = EventSize { largest: 10, line: 0, event: 0 };
+        for _ in 0..100 {
+            size.observe(b"data: ab\r\n\r\n").unwrap();
+        }
+        size.observe(b"data: ab\n").unwrap();
+        assert!(size.observe(b"data: cd\n").is_err(), "two lines of one event");
     }
 }

@@ -3,9 +3,11 @@
 use rmcp::RoleServer;
 use rmcp::model::{
     ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
+    Implementation, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -13,8 +15,13 @@ use super::guest::Guest;
 use super::raw_results::RawSlot;
 use crate::gateway::{Gateway, GatewayError, Offer, Who};
 
-/// Says that there are resources and prompts, where a client of this gateway could have any.
-pub(super) fn declare(gateway: &Gateway, capabilities: &mut ServerCapabilities) {
+/// How a server with these tools introduces itself. It says that there are resources and prompts where a client of
+/// this gateway could have any.
+pub(super) fn introduction(
+    name: &str,
+    mut capabilities: ServerCapabilities,
+    gateway: &Gateway,
+) -> ServerConfig {
     if gateway.has_offers() {
         let mut resources = rmcp::model::ResourcesCapability::default();
         resources.list_changed = Some(true);
@@ -23,10 +30,14 @@ pub(super) fn declare(gateway: &Gateway, capabilities: &mut ServerCapabilities) 
         prompts.list_changed = Some(true);
         capabilities.prompts = Some(prompts);
     }
+    let mut info = ServerConfig::new(capabilities);
+    info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+    info.server_info = Implementation::new(name, env!("CARGO_PKG_VERSION"));
+    info
 }
 
 /// Everything of one kind.
-pub(super) async fn list<T: DeserializeOwned + Default>(
+pub(super) async fn list<T: Serialize + DeserializeOwned + Default>(
     gateway: &Gateway,
     offer: Offer,
     context: &RequestContext<RoleServer>,

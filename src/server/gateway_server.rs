@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ErrorCode, ErrorData, Implementation, ListToolsResult,
-    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter,
+    CallToolRequestParams, CallToolResponse, ErrorCode, ErrorData, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter,
 };
 use rmcp::service::{
     NotificationContext, RequestContext, SubscriptionContext, serve_server_with_ct,
@@ -60,12 +60,9 @@ impl ServerHandler for GatewayServer {
     gateway_offers::offer_methods!();
 
     fn get_info(&self) -> ServerConfig {
-        let mut capabilities = ServerCapabilities::builder().enable_tools().build();
-        gateway_offers::declare(&self.gateway, &mut capabilities);
-        let mut info = ServerConfig::new(capabilities).with_instructions(INSTRUCTIONS);
-        info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
-        info.server_info = Implementation::new("adjutant-gateway", env!("CARGO_PKG_VERSION"));
-        info
+        let tools = ServerCapabilities::builder().enable_tools().build();
+        gateway_offers::introduction("adjutant-gateway", tools, &self.gateway)
+            .with_instructions(INSTRUCTIONS)
     }
 
     async fn list_tools(

@@ -6,9 +6,9 @@ use std::time::Duration;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorCode, ErrorData, Implementation,
-    JsonObject, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
-    ServerConfig, SubscriptionFilter, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorCode, ErrorData, JsonObject,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter,
+    Tool,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use serde::Deserialize;
@@ -196,13 +196,8 @@ impl ServerHandler for Handler {
     gateway_offers::offer_methods!();
 
     fn get_info(&self) -> ServerConfig {
-        let mut capabilities =
-            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
-        gateway_offers::declare(&self.gateway, &mut capabilities);
-        let mut info = ServerConfig::new(capabilities);
-        info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
-        info.server_info = Implementation::new("adjutant", env!("CARGO_PKG_VERSION"));
-        info
+        let tools = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
+        gateway_offers::introduction("adjutant", tools.build(), &self.gateway)
     }
 
     async fn list_tools(

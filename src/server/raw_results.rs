@@ -1,29 +1,35 @@
 //! Downstream results on their way up, unchanged.
 //!
-//! rmcp's handlers return typed results, which would drop whatever the types do not know. A handler
-//! puts the JSON of a downstream result into a slot that travels with the request; this wrapper
-//! takes it out again after rmcp has done its checks.
+//! rmcp's handlers return typed results, which would drop whatever the types do not know. On stdio a handler
+//! puts the JSON of a downstream result into a slot that travels with the request; a wrapper takes it out again
+//! after rmcp has done its checks. Over HTTP rmcp lets nobody between itself and the handler: there the result
+//! travels as a parcel in the `_meta` of what stands in for it, and is unpacked on its way out.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::body::Bytes;
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientNotification, ClientRequest, CustomResult, ErrorData, ProtocolVersion, ServerConfig,
     ServerResult,
 };
 use rmcp::service::{NotificationContext, RequestContext, Service};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+/// The name of a parcel.
+const PARCEL: &str = "adjutant/result";
 
 /// Where a raw result waits; in the extensions of the request.
 #[derive(Clone, Default)]
 pub(super) struct RawSlot(Arc<Mutex<Option<Value>>>);
 
 impl RawSlot {
-    /// Leaves `raw` for the wrapper and returns what stands in for it; without a wrapper, the
-    /// result as far as the types know it.
-    pub(super) fn deliver<T: DeserializeOwned>(
+    /// Leaves `raw` for the wrapper and returns what stands in for it; without a wrapper, what stands in for it
+    /// carries it.
+    pub(super) fn deliver<T: Serialize + DeserializeOwned>(
         context: &RequestContext<RoleServer>,
         raw: Value,
         stand_in: T,
@@ -33,7 +39,7 @@ impl RawSlot {
                 *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(raw);
                 stand_in
             }
-            None => serde_json::from_value(complete(raw)).unwrap_or(stand_in),
+            None => carrying(raw, &stand_in).unwrap_or(stand_in),
         }
     }
 
@@ -55,7 +61,10 @@ impl<S: Service<RoleServer>> Service<RoleServer> for RawResults<S> {
         context.extensions.insert(slot.clone());
         let result = self.0.handle_request(request, context).await?;
         Ok(match slot.take() {
-            Some(raw) => ServerResult::CustomResult(CustomResult(with_our_fields(raw, &result))),
+            Some(raw) => {
+                let stand_in = serde_json::to_value(result).unwrap_or_default();
+                ServerResult::CustomResult(CustomResult(with_our_fields(raw, &stand_in)))
+            }
             None => result,
         })
     }
@@ -77,18 +86,31 @@ impl<S: Service<RoleServer>> Service<RoleServer> for RawResults<S> {
     }
 }
 
-/// Says that a result is complete, as the newest revision has it; rmcp takes that out again for older ones.
-fn complete(mut raw: Value) -> Value {
-    if let Some(object) = raw.as_object_mut() {
-        object.entry("resultType").or_insert("complete".into());
+/// What stands in for a result, with the result in its `_meta`.
+fn carrying<T: Serialize + DeserializeOwned>(raw: Value, stand_in: &T) -> Option<T> {
+    let mut carrier = serde_json::to_value(stand_in).ok()?;
+    let meta = Map::from_iter([(PARCEL.to_owned(), raw)]);
+    carrier.as_object_mut()?.insert("_meta".to_owned(), Value::Object(meta));
+    serde_json::from_value(carrier).ok()
+}
+
+/// A message whose result is the one that was carried in it; `None` where none was.
+pub(super) fn unpacked(message: &[u8]) -> Option<Bytes> {
+    let name = PARCEL.as_bytes();
+    // Most messages carry nothing, and are not read a second time.
+    if !message.windows(name.len()).any(|bytes| bytes == name) {
+        return None;
     }
-    raw
+    let mut message: Value = serde_json::from_slice(message).ok()?;
+    let stand_in = message.get_mut("result")?;
+    let raw = stand_in.get_mut("_meta")?.get_mut(PARCEL)?.take();
+    *stand_in = with_our_fields(raw, stand_in);
+    serde_json::to_vec(&message).ok().map(Bytes::from)
 }
 
 /// `resultType` and how long a result may be kept belong to the revision spoken upstream, whatever
 /// the server downstream speaks; rmcp left them on the stand-in only where they belong.
-fn with_our_fields(mut raw: Value, stand_in: &ServerResult) -> Value {
-    let stand_in = serde_json::to_value(stand_in).unwrap_or_default();
+fn with_our_fields(mut raw: Value, stand_in: &Value) -> Value {
     if let Some(object) = raw.as_object_mut() {
         for name in ["resultType", "ttlMs", "cacheScope"] {
             if let Some(value) = stand_in.get(name) {
@@ -101,4 +123,29 @@ fn with_our_fields(mut raw: Value, stand_in: &ServerResult) -> Value {
         }
     }
     raw
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rmcp::model::CallToolResult;
+    use serde_json::json;
+
+    #[test]
+    fn a_result_survives_the_types_in_its_parcel() {
+        let raw = json!({ "zeta": [1, null], "content": [{ "type": "hologram" }], "_meta": { PARCEL: 1 } });
+        let carrier = carrying(raw.clone(), &CallToolResult::success(Vec::new())).unwrap();
+        let sent = json!({ "jsonrpc": "2.0", "id": 7, "result": carrier }).to_string();
+        let message: Value = serde_json::from_slice(&unpacked(sent.as_bytes()).unwrap()).unwrap();
+        let mut expected = raw;
+        expected["resultType"] = json!("complete");
+        assert_eq!(message["result"].to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn what_only_speaks_of_parcels_stays() {
+        let said = json!({ "jsonrpc": "2.0", "id": 7, "result": { "content": [{ "type": "text", "text": PARCEL }] } });
+        assert_eq!(unpacked(said.to_string().as_bytes()), None);
+        assert_eq!(unpacked(PARCEL.as_bytes()), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! rmcp's HTTP client with the token of a [`Keeper`] on every request.
+//! The HTTP client with the token of a [`Keeper`] on every request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,21 +11,22 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 
+use super::super::post::Problem;
+use super::super::untouched::Untouched;
 use super::keeper::Keeper;
 
-type Problem = StreamableHttpError<reqwest::Error>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 
 /// A client that signs its requests where somebody has signed in.
 #[derive(Clone)]
 pub(in super::super) struct SignedClient {
-    http: reqwest::Client,
+    http: Untouched,
     /// None where the entry has an `Authorization` header of its own: that one counts.
     keeper: Option<Arc<Keeper>>,
 }
 
 impl SignedClient {
-    pub(in super::super) fn new(http: reqwest::Client, keeper: Option<Arc<Keeper>>) -> Self {
+    pub(in super::super) fn new(http: Untouched, keeper: Option<Arc<Keeper>>) -> Self {
         Self { http, keeper }
     }
 

@@ -25,6 +25,7 @@ use super::probe::Probe;
 use super::refusal::Refusal;
 use super::refusal_log::RefusalLog;
 use super::session_book::{InUse, Room, SessionBook};
+use super::unpacking::unpack;
 use crate::identity::{Bearer, Caller};
 use crate::server::guest::Guest;
 
@@ -135,7 +136,7 @@ impl<S: ServerHandler> Front<S> {
         }
         let call = (method.as_deref() != Some(LISTEN)).then(|| self.calls.token());
         let request = Request::from_parts(parts, Body::from(bytes));
-        let response = self.mcp.handle(request).await.map(Body::new);
+        let response = unpack(self.mcp.handle(request).await.map(Body::new)).await;
         if begins && let Some(id) = session_id(response.headers()) {
             self.book.begun(id, owner);
         }
@@ -148,7 +149,7 @@ impl<S: ServerHandler> Front<S> {
             .then(|| session_id(&parts.headers).map(str::to_owned))
             .flatten();
         let request = Request::from_parts(parts, Body::empty());
-        let response = self.mcp.handle(request).await.map(Body::new);
+        let response = unpack(self.mcp.handle(request).await.map(Body::new)).await;
         if let (Some(id), true) = (ends, response.status().is_success()) {
             self.book.ended(&id);
         }

@@ -17,6 +17,7 @@ mod refusal_log;
 mod server;
 mod session_book;
 mod tls;
+mod unpacking;
 
 pub use options::{HttpOptions, OptionsError, TlsFiles};
 pub(super) use pace::{RunSlot, RunSlots};

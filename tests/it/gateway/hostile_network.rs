@@ -61,6 +61,21 @@ fn g3_a_stream_that_never_ends_is_ended_by_the_deadline() {
 }
 
 #[test]
+fn g3_an_answer_without_an_end_is_not_taken() {
+    let far = HttpServer::start(|request, stream| {
+        if request.body["method"] != "tools/call" {
+            return streamable(request, stream);
+        }
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n\"");
+        while stream.write_all(&[b'x'; 16 << 10]).is_ok() {}
+    });
+    let stage = Stage::new(&json!({ "far": { "url": far.url("/mcp") } }));
+    let result = execute(&mut stage.connect(), "far", "who", json!({}));
+    assert_eq!(code(&result), "SERVER_UNAVAILABLE", "{result}");
+    assert!(text(&result).contains("larger than 16777216 bytes"), "{result}");
+}
+
+#[test]
 fn e4_a_password_in_an_address_reaches_its_host_alone() {
     let elsewhere = HttpServer::start(streamable);
     let location = format!("location: {}\r\n", elsewhere.url("/mcp"));

@@ -156,20 +156,6 @@ pub(super) fn streamable(request: &Request, stream: &mut TcpStream) {
     }
 }
 
-/// Streamable HTTP, with an event stream for each answer, and fields in it that no version of the protocol knows.
-pub(super) fn streamed(request: &Request, stream: &mut TcpStream) {
-    let Some(mut answer) = mcp_answer(&request.body).filter(|_| request.method == "POST") else {
-        return streamable(request, stream);
-    };
-    if request.body["method"] == "tools/call" {
-        answer["result"]["zeta"] = json!([1, { "unknown": null }]);
-        let text = answer["result"]["content"][0].take();
-        answer["result"]["content"] = json!([text, { "type": "hologram", "depth": 3 }]);
-    }
-    let head = "content-type: text/event-stream\r\nmcp-session-id: s-1\r\n";
-    respond(stream, "200 OK", head, &format!("event: message\ndata: {answer}\n\n"));
-}
-
 /// The older transport: messages are posted to `endpoint`, answers come on the open stream.
 pub(super) fn events(
     endpoint: &str,

@@ -1,11 +1,14 @@
 //! Servers on the network: every header there, none anywhere else, and back when they are back.
 
 use std::fs::File;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use test_case::test_case;
 
-use super::http_server::{HttpServer, events, respond, streamable, streamed};
+use super::http_server::{HttpServer, events, respond, streamable};
 use super::{Stage, code, execute, until};
 use crate::support::mcp::{McpClient, text};
 
@@ -57,15 +60,81 @@ fn a_server_on_the_network_gets_every_header_with_every_request() {
     nothing_told(&stage);
 }
 
-#[test]
-fn a_streamed_result_arrives_as_it_was_written() {
-    let far = HttpServer::start(streamed);
+/// With everything that a type could lose: order, forms of numbers, fields that no revision knows.
+const ODD: &str = r#"{"zeta":[1,{"unknown":null}],"content":[{"type":"text","text":"ü\u0000","extra":1},{"type":"resource","resource":{"uri":"x://y","blob":"aGk=","more":true}}],"structuredContent":{"b":1,"a":{"0.1":0.1,"big":1e+300,"whole":12345678901234567}},"_meta":{"example.com/trace":"t","adjutant/packed":2,"adjutant/result":{"content":[]}},"isError":false}"#;
+/// A kind of content that no revision knows.
+const HOLOGRAM: &str = r#"{"content":[{"type":"hologram","depth":3}],"isError":false}"#;
+
+#[test_case(Wire::Json, ODD; "in plain JSON")]
+#[test_case(Wire::Json, HOLOGRAM; "of a new kind, in plain JSON")]
+#[test_case(Wire::Events, ODD; "in an event stream")]
+#[test_case(Wire::Events, HOLOGRAM; "of a new kind, in an event stream")]
+fn a_result_arrives_byte_for_byte(wire: Wire, result: &'static str) {
+    let far = HttpServer::start(move |request, stream| {
+        if request.body["method"] != "tools/call" {
+            return streamable(request, stream);
+        }
+        let id = &request.body["id"];
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+        wire.respond(stream, &answer);
+    });
     let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp")) }));
     let mut client = connect(&stage);
-    let result = execute(&mut client, "far", "who", json!({}));
-    assert_eq!(result["zeta"], json!([1, { "unknown": null }]), "{result}");
-    assert_eq!(result["content"][1], json!({ "type": "hologram", "depth": 3 }), "{result}");
-    assert_eq!(result["structuredContent"], json!({ "n": 0.1 }), "{result}");
+    assert_eq!(execute(&mut client, "far", "who", json!({})).to_string(), result);
+}
+
+#[derive(Clone, Copy)]
+enum Wire {
+    Json,
+    Events,
+}
+
+impl Wire {
+    fn respond(self, stream: &mut TcpStream, message: &str) {
+        match self {
+            Self::Json => respond(stream, "200 OK", "content-type: application/json\r\n", message),
+            Self::Events => {
+                let events = format!("event: message\ndata: {message}\n\n");
+                respond(stream, "200 OK", "content-type: text/event-stream\r\n", &events);
+            }
+        }
+    }
+}
+
+#[test_case("400 Bad Request"; "a bad request")]
+#[test_case("500 Internal Server Error"; "a fault")]
+fn an_error_in_the_protocols_words_stays_one_whatever_its_status(status: &'static str) {
+    let far = HttpServer::start(move |request, stream| {
+        if request.body["method"] != "tools/call" {
+            return streamable(request, stream);
+        }
+        let error = json!({ "code": -32042, "message": "not like this", "data": { "hint": 1 } });
+        let answer = json!({ "jsonrpc": "2.0", "id": request.body["id"], "error": error });
+        respond(stream, status, "content-type: application/json\r\n", &answer.to_string());
+    });
+    let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp")) }));
+    let answer = execute(&mut connect(&stage), "far", "who", json!({}));
+    assert_eq!(answer["error"]["code"], -32042, "{answer}");
+    assert_eq!(answer["error"]["data"], json!({ "hint": 1 }), "{answer}");
+}
+
+#[test]
+fn a_session_that_the_server_has_forgotten_is_begun_again() {
+    let calls = AtomicUsize::new(0);
+    let far = HttpServer::start(move |request, stream| {
+        let is_call = request.body["method"] == "tools/call";
+        if is_call && calls.fetch_add(1, Ordering::SeqCst) == 1 {
+            return respond(stream, "404 Not Found", "", "");
+        }
+        streamable(request, stream);
+    });
+    let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp")) }));
+    let mut client = connect(&stage);
+    for _ in 0..3 {
+        assert_eq!(text(&execute(&mut client, "far", "who", json!({}))), "far {}");
+    }
+    let begun = far.requests().iter().filter(|sent| sent.body["method"] == "initialize").count();
+    assert_eq!(begun, 2);
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
+use test_case::test_case;
 
 use super::{Stage, code, execute, faulty, said, until};
+use crate::support::http::{HttpServer, Request, initialize, modern_post};
 use crate::support::mcp::{McpClient, text};
 
 #[test]
@@ -123,4 +125,55 @@ fn arguments_are_checked_with_a_sentence() {
     let as_text =
         json!({ "agent_id": "dev", "server": "good", "tool": "echo", "args": "{\"a\":1}" });
     assert_eq!(text(&client.call("execute_tool", as_text)), "{\"a\":1}");
+}
+
+/// What is asked over HTTP in both revisions, and what comes back: with a session, and without one.
+fn over_http(server: &HttpServer, token: &str, method: &str, params: &Value) -> [Value; 2] {
+    let begun = server.post(token, &initialize());
+    let session = begun.header("mcp-session-id").unwrap();
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let with_session = Request::post(token, &message).with("Mcp-Session-Id", session);
+    let modern = modern_post(token, 1, method, params.clone());
+    let modern = match params["uri"].as_str() {
+        Some(uri) => modern.with("Mcp-Name", uri),
+        None => modern,
+    };
+    [with_session, modern].map(|request| server.send(&request).message()["result"].clone())
+}
+
+#[test_case("gateway")]
+#[test_case("serve")]
+fn over_http_results_are_the_same_as_directly(command: &str) {
+    let stage = Stage::with(&["good"]);
+    let token = stage.context.token("dev");
+    let server = HttpServer::start(stage.context.adjutant([command, "--http", "127.0.0.1:0"]));
+    let mut direct = McpClient::connect(Command::new(faulty()));
+    let mut same = |method: &str, params: Value, expected: (&str, Value)| {
+        let expected = direct.request(expected.0, expected.1);
+        let [with_session, mut modern] = over_http(&server, &token, method, &params);
+        assert_eq!(with_session.to_string(), expected.to_string());
+        // Only what the newer revision asks for is added.
+        for field in ["resultType", "ttlMs", "cacheScope"] {
+            modern.as_object_mut().unwrap().shift_remove(field);
+        }
+        assert_eq!(modern.to_string(), expected.to_string());
+    };
+    for tool in ["odd", "fail", "echo"] {
+        let arguments = json!({ "server": "good", "tool": tool, "args": { "n": 1.5 } });
+        let params = json!({ "name": "execute_tool", "arguments": arguments });
+        same(
+            "tools/call",
+            params,
+            ("tools/call", json!({ "name": tool, "arguments": { "n": 1.5 } })),
+        );
+    }
+    let uri = direct_uri(&mut McpClient::connect(Command::new(faulty())));
+    same("resources/list", json!({}), ("resources/list", json!({})));
+    same("resources/read", json!({ "uri": uri }), ("resources/read", json!({ "uri": uri })));
+    let prompt = ("prompts/get", json!({ "name": "greet" }));
+    same("prompts/get", json!({ "name": "good/greet" }), prompt);
+}
+
+fn direct_uri(direct: &mut McpClient) -> Value {
+    direct.request("resources/list", json!({}))["resources"][0]["uri"].clone()
 }
