@@ -81,7 +81,6 @@ pub(super) fn follow_reloads(
 ) {
     gateway.require_identity(requires_identity(catalog));
     let gateway = Arc::downgrade(gateway);
-    let mut extensions = catalog.snapshot().extensions().to_vec();
     let (catalog, admission) = (Arc::downgrade(catalog), admission.clone());
     let (mut reloads, ending) = (shutdown.reloads(), shutdown.ending().clone());
     let Some(mut changes) = catalog.upgrade().map(|catalog| catalog.changed()) else { return };
@@ -99,10 +98,6 @@ pub(super) fn follow_reloads(
             admission.set_limits(admission_limits(catalog.snapshot().orchestration()));
             if let Some(gateway) = gateway.upgrade() {
                 gateway.require_identity(requires_identity(&catalog));
-                if catalog.snapshot().extensions() != extensions {
-                    extensions = catalog.snapshot().extensions().to_vec();
-                    let _ = spawn_blocking(move || gateway.reload()).await;
-                }
             }
         }
     });

@@ -111,6 +111,12 @@ pub(super) fn load(root: &Path, agents: &[String], servers: &BTreeSet<String>) -
     found
 }
 
+/// Every file that may say what an extension is: their changes change servers and agents.
+pub fn extension_manifests(root: &Path) -> Vec<PathBuf> {
+    let folders = fs::read_dir(root.join("extensions")).into_iter().flatten().flatten();
+    folders.flat_map(|folder| MANIFESTS.map(|name| folder.path().join(name))).collect()
+}
+
 /// The public servers of all extensions, by name, as entries of `.mcp.json`. `taken` are the names that are there already.
 pub fn public_servers(root: &Path, taken: &BTreeSet<String>) -> Vec<(String, Value)> {
     let public = |server: &ExtensionServer| server.visibility == Visibility::Public;

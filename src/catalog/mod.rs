@@ -47,7 +47,9 @@ pub use contract::{Setting, Source, contract, rule_line};
 pub use defaults::{AuditRule, Budget, Defaults, IdentityRule, KeptArguments, Orchestration};
 pub use diagnostic::{Diagnostic, Severity};
 pub use extension_servers::Visibility;
-pub use extensions::{Extension, ExtensionAgent, ExtensionServer, public_servers};
+pub use extensions::{
+    Extension, ExtensionAgent, ExtensionServer, extension_manifests, public_servers,
+};
 pub use hooks::{HOOK_EVENTS, Hook, Matcher, OnFailure};
 pub use live::Catalog;
 pub(crate) use load_agent::DEFAULTS_BROKEN;

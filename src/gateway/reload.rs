@@ -1,4 +1,4 @@
-//! The gateway follows its files: edits, renames, symlinks, deletions and SIGHUP.
+//! The gateway follows its files and those of extensions: edits, renames, symlinks, deletions and SIGHUP.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::downstream::{Key, Scope};
 use super::files::InForce;
 use super::gateway::Gateway;
+use crate::catalog::extension_manifests;
 use crate::config::GatewayFiles;
 
 /// An editor writes a file in several steps; it is read once they are over.
@@ -33,12 +34,12 @@ fn spec_matches(in_force: &InForce, key: &Key) -> bool {
     entry.is_some_and(|spec| spec.digest() == key.digest)
 }
 
-/// The files under watch, before anybody listens.
+/// What is under watch, before anybody listens.
 pub(super) struct Watch {
-    paths: [PathBuf; 2],
+    files: GatewayFiles,
     sender: mpsc::Sender<()>,
     changed: mpsc::Receiver<()>,
-    watched: BTreeSet<PathBuf>,
+    watched: Places,
     follower: Option<Follower>,
 }
 
@@ -46,10 +47,9 @@ impl Watch {
     /// Watches from now on.
     pub(super) fn begin(files: &GatewayFiles) -> Self {
         let (sender, changed) = mpsc::channel(1);
-        let paths = [files.mcp_config.path.clone(), files.rules.path.clone()];
-        let mut watched = BTreeSet::new();
-        let follower = watch(&paths, sender.clone(), &mut watched);
-        Self { paths, sender, changed, watched, follower }
+        let watched = Places::of(files);
+        let follower = watch(&watched, sender.clone());
+        Self { files: files.clone(), sender, changed, watched, follower }
     }
 
     /// Reloads whenever one of the files has changed, until the gateway ends.
@@ -69,18 +69,50 @@ impl Watch {
                     }
                 }
                 let Some(gateway) = gateway.upgrade() else { return };
-                let _ = tokio::task::spawn_blocking(move || gateway.reload()).await;
+                // Watched first: what is written into a new folder before it is watched is read after.
                 self.renew();
+                let _ = tokio::task::spawn_blocking(move || gateway.reload()).await;
             }
         });
     }
 
     /// A symlink may point elsewhere now, or a folder may have come to be.
     fn renew(&mut self) {
-        if folders(&self.paths) != self.watched {
+        let places = Places::of(&self.files);
+        if places != self.watched {
             self.follower = None;
-            self.follower = watch(&self.paths, self.sender.clone(), &mut self.watched);
+            self.follower = watch(&places, self.sender.clone());
+            self.watched = places;
         }
+    }
+}
+
+/// Where changes are looked for, and which of them count.
+#[derive(Clone, PartialEq, Eq)]
+struct Places {
+    folders: BTreeSet<PathBuf>,
+    /// Only these: a busy project folder must not make us read all the time.
+    names: BTreeSet<PathBuf>,
+    /// `extensions/`, in which everything counts: a new folder may be an extension.
+    extensions: BTreeSet<PathBuf>,
+}
+
+impl Places {
+    fn of(files: &GatewayFiles) -> Self {
+        let extensions = files.root.join("extensions");
+        let own = [files.mcp_config.path.clone(), files.rules.path.clone(), extensions.clone()];
+        let manifests = extension_manifests(&files.root);
+        let names: BTreeSet<PathBuf> =
+            own.iter().chain(&manifests).flat_map(|path| ways_to(path)).collect();
+        let extensions = BTreeSet::from_iter(ways_to(&extensions));
+        let parents = names.iter().filter_map(|path| path.parent()).map(Path::to_path_buf);
+        let folders = parents.chain(extensions.iter().cloned());
+        Self { folders: folders.filter(|folder| folder.is_dir()).collect(), names, extensions }
+    }
+
+    fn concern(&self, path: &Path) -> bool {
+        let is_inside = path.parent().is_some_and(|parent| self.extensions.contains(parent));
+        is_inside || self.names.contains(path)
     }
 }
 
@@ -89,20 +121,14 @@ type Follower = notify_debouncer_full::Debouncer<
     notify_debouncer_full::RecommendedCache,
 >;
 
-fn watch(
-    paths: &[PathBuf; 2],
-    sender: mpsc::Sender<()>,
-    watched: &mut BTreeSet<PathBuf>,
-) -> Option<Follower> {
-    *watched = folders(paths);
-    let names: BTreeSet<PathBuf> = paths.iter().flat_map(|path| ways_to(path)).collect();
+fn watch(places: &Places, sender: mpsc::Sender<()>) -> Option<Follower> {
+    let concerned = places.clone();
     let on_event = move |result: DebounceEventResult| {
         let concerns = match &result {
-            // Only our own two names: a busy project folder must not make us read all the time.
             Ok(events) => events
                 .iter()
                 .filter(|event| !is_reading(event.kind))
-                .any(|event| event.paths.iter().any(|path| names.contains(path))),
+                .any(|event| event.paths.iter().any(|path| concerned.concern(path))),
             Err(_) => true,
         };
         if concerns {
@@ -115,7 +141,7 @@ fn watch(
             tracing::warn!("files cannot be watched, send SIGHUP instead: {error}");
         })
         .ok()?;
-    for folder in watched.iter() {
+    for folder in &places.folders {
         if let Err(error) = follower.watch(folder, RecursiveMode::NonRecursive) {
             tracing::warn!("{} cannot be watched, send SIGHUP instead: {error}", folder.display());
         }
@@ -129,13 +155,6 @@ fn is_reading(kind: EventKind) -> bool {
         EventKind::Access(access) => access != AccessKind::Close(AccessMode::Write),
         _ => false,
     }
-}
-
-/// The folders whose changes concern the files: their own, and those of what they point to.
-fn folders(paths: &[PathBuf; 2]) -> BTreeSet<PathBuf> {
-    let parent = |path: PathBuf| path.parent().map(Path::to_path_buf);
-    let all = paths.iter().flat_map(|path| ways_to(path)).filter_map(parent);
-    all.filter(|folder| folder.is_dir()).collect()
 }
 
 /// The file as it is named, its folder without symlinks, and what it finally points to.

@@ -96,3 +96,29 @@ fn a_rename_a_symlink_and_sighup_are_seen() {
     kill(Pid::from_raw(i32::try_from(client.pid()).unwrap()), Signal::SIGHUP).unwrap();
     until("the signal", || is_allowed(&mut client));
 }
+
+#[test]
+fn the_servers_of_extensions_come_change_and_go() {
+    let stage = Stage::with(&["good"]);
+    let mut client = stage.connect();
+    let kept = said(&mut client, "good", "pid");
+    let bring = |mode: &str| {
+        let servers = json!({ "kit": { "command": faulty(), "args": ["named", mode] } });
+        let manifest = json!({ "name": "tool-kit", "mcpServers": servers });
+        stage.context.write("extensions/tool-kit/extension.json", manifest.to_string());
+    };
+    let answers = |client: &mut McpClient, tool: &str| {
+        (execute(client, "kit", tool, json!({}))["isError"] != true).then_some(())
+    };
+    // Neither `extensions/` nor the folder in it was there to be watched.
+    bring("first");
+    until("the new extension", || answers(&mut client, "first"));
+    bring("second");
+    until("the changed extension", || answers(&mut client, "second"));
+    fs::remove_dir_all(stage.context.root().join("extensions/tool-kit")).unwrap();
+    until("the end of the extension", || {
+        let result = execute(&mut client, "kit", "second", json!({}));
+        (result["isError"] == true).then(|| assert_eq!(code(&result), "SERVER_UNAVAILABLE"))
+    });
+    assert_eq!(said(&mut client, "good", "pid"), kept);
+}
