@@ -64,7 +64,10 @@ fn resolve_launch(
     root: &Path,
     lookup: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Resolved, String> {
-    let text = |template: &Template| expand(&template.0, lookup);
+    let home = dirs::home_dir();
+    let home = home.as_deref().and_then(Path::to_str);
+    let text =
+        |template: &Template| template.resolve(lookup, home).map_err(|unset| unset.to_string());
     let map = |map: &BTreeMap<String, Template>| {
         map.iter()
             .map(|(name, value)| Ok((name.clone(), text(value)?)))
@@ -89,46 +92,5 @@ fn resolve_launch(
             client_secret: spec.sign_in.client_secret.as_ref().map(text).transpose()?,
         })),
         ServerLaunch::Shared => Err("its entry says nothing about how to reach it".to_owned()),
-    }
-}
-
-/// Puts in `${VAR}` and `${VAR:-default}`; everything else, a lone `$` included, stays.
-fn expand(written: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
-    let mut out = String::new();
-    let mut rest = written;
-    while let Some((before, from)) = rest.split_once("${") {
-        let Some((inside, behind)) = from.split_once('}') else { break };
-        out.push_str(before);
-        let (name, default) = match inside.split_once(":-") {
-            Some((name, default)) => (name, Some(default)),
-            None => (inside, None),
-        };
-        let value = lookup(name).filter(|value| default.is_none() || !value.is_empty());
-        let value = value.or_else(|| default.map(str::to_owned));
-        out.push_str(&value.ok_or_else(|| format!("the variable `{name}` is not set"))?);
-        rest = behind;
-    }
-    out.push_str(rest);
-    Ok(shellexpand::tilde(&out).into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use test_case::test_case;
-
-    #[test_case("a${KEY}b", Ok("ak-1b"))]
-    #[test_case("${NONE:-x y}", Ok("x y"))]
-    #[test_case("${EMPTY:-x}", Ok("x"))]
-    #[test_case("^a$ $KEY ${", Ok("^a$ $KEY ${"); "only braces count")]
-    #[test_case("${NONE}", Err("the variable `NONE` is not set"))]
-    fn variables_are_put_in(written: &str, expected: Result<&str, &str>) {
-        let lookup = |name: &str| match name {
-            "KEY" => Some("k-1".to_owned()),
-            "EMPTY" => Some(String::new()),
-            _ => None,
-        };
-        let expected = expected.map(str::to_owned).map_err(str::to_owned);
-        assert_eq!(expand(written, &lookup), expected);
     }
 }
