@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::extensions::Places;
-use super::model::{ServerEntry, ServerLaunch, Template};
+use super::model::{Dialect, ServerEntry, ServerLaunch, Template};
 
 const KEYS: [&str; 18] = [
     "command",
@@ -103,9 +103,13 @@ fn visibility(entry: &Map<String, Value>) -> Result<Visibility, String> {
 }
 
 fn launch(entry: &Map<String, Value>) -> Result<ServerLaunch, String> {
+    let dialect = dialect(entry)?;
     match (entry.get("command"), entry.get("url")) {
         (Some(_), Some(_)) => Err("it has both `command` and `url`".to_owned()),
         (None, None) => Err("it has neither `command` nor `url`".to_owned()),
+        (Some(_), None) if dialect.is_some() => {
+            Err("it has a `command`, and a `type` that needs a `url`".to_owned())
+        }
         (Some(command), None) => Ok(ServerLaunch::Stdio {
             command: template("command", command)?,
             args: templates(entry)?,
@@ -118,8 +122,22 @@ fn launch(entry: &Map<String, Value>) -> Result<ServerLaunch, String> {
             if !known.iter().any(|start| url.as_written().starts_with(start)) {
                 return Err("`url` begins with `https://` or `http://`".to_owned());
             }
-            Ok(ServerLaunch::Http { url, headers: named(entry, "headers")? })
+            let headers = named(entry, "headers")?;
+            Ok(ServerLaunch::Http { url, headers, dialect: dialect.unwrap_or_default() })
         }
+    }
+}
+
+/// What `type` says about a server on the network.
+fn dialect(entry: &Map<String, Value>) -> Result<Option<Dialect>, String> {
+    match entry.get("type").map(Value::as_str) {
+        Some(Some("stdio")) if entry.contains_key("url") => {
+            Err("it has a `url`, and the type `stdio`".to_owned())
+        }
+        None | Some(Some("stdio")) => Ok(None),
+        Some(Some("http" | "streamable-http")) => Ok(Some(Dialect::Streamable)),
+        Some(Some("sse")) => Ok(Some(Dialect::Sse)),
+        Some(_) => Err("`type` is `stdio`, `http` or `sse`".to_owned()),
     }
 }
 

@@ -54,8 +54,8 @@ pub use hooks::{HOOK_EVENTS, Hook, Matcher, OnFailure};
 pub use live::Catalog;
 pub(crate) use load_agent::DEFAULTS_BROKEN;
 pub use model::{
-    Agent, Callers, Limits, Origin, OutputFormat, OutputSpec, Permissions, PolicyRules, RuleText,
-    ServerEntry, ServerLaunch, Template, ToolRef,
+    Agent, Callers, Dialect, Limits, Origin, OutputFormat, OutputSpec, Permissions, PolicyRules,
+    RuleText, ServerEntry, ServerLaunch, Template, ToolRef,
 };
 pub use output_schema::compile_schema;
 pub use project_files::{ProjectCheck, check_project};

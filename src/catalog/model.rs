@@ -229,9 +229,22 @@ pub enum ServerLaunch {
         url: Template,
         /// Sent with every request.
         headers: BTreeMap<String, Template>,
+        /// What it speaks.
+        dialect: Dialect,
     },
     /// The shared server of the same name in `.mcp.json`, if the gateway's rules grant it.
     Shared,
+}
+
+/// What a server on the network speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dialect {
+    /// Streamable HTTP.
+    #[default]
+    Streamable,
+    /// The older HTTP+SSE pair.
+    Sse,
 }
 
 /// What an answer must be.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_yaml::Value;
 
-use super::model::{ServerEntry, ServerLaunch, Template};
+use super::model::{Dialect, ServerEntry, ServerLaunch, Template};
 use super::node::{Fields, Node, suggestion};
 use super::positions::join_key;
 use super::problem::{At, Problems};
@@ -141,13 +141,17 @@ fn read_launch(
         }
         (Some(command), None) => {
             refuse_stray(fields, &HTTP_KEYS, "a server with `command`", problems);
-            refuse_kind(fields, kind, Kind::Stdio, problems);
+            refuse_kind(fields, kind.is_some_and(|kind| kind != Kind::Stdio), problems);
             stdio(fields, &command, problems)
         }
         (None, Some(url)) => {
             refuse_stray(fields, &STDIO_KEYS, "a server with `url`", problems);
-            refuse_kind(fields, kind, Kind::Http, problems);
-            http(fields, &url, problems)
+            refuse_kind(fields, kind == Some(Kind::Stdio), problems);
+            let dialect = match kind {
+                Some(Kind::Http(dialect)) => dialect,
+                Some(Kind::Stdio) | None => Dialect::default(),
+            };
+            http(fields, &url, dialect, problems)
         }
         (None, None) => {
             let mut launch_keys = STDIO_KEYS.iter().chain(&HTTP_KEYS).chain(&["type"]);
@@ -170,23 +174,21 @@ fn read_launch(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Stdio,
-    Http,
+    Http(Dialect),
 }
 
 fn read_kind(fields: &Fields<'_>, problems: &mut Problems) -> Option<Kind> {
     let words = [
         ("stdio", Kind::Stdio),
-        ("http", Kind::Http),
-        ("streamable-http", Kind::Http),
-        ("sse", Kind::Http),
+        ("http", Kind::Http(Dialect::Streamable)),
+        ("streamable-http", Kind::Http(Dialect::Streamable)),
+        ("sse", Kind::Http(Dialect::Sse)),
     ];
     fields.get("type")?.one_of(&words, problems)
 }
 
-fn refuse_kind(fields: &Fields<'_>, said: Option<Kind>, is: Kind, problems: &mut Problems) {
-    if let (Some(node), Some(said)) = (fields.get("type"), said)
-        && said != is
-    {
+fn refuse_kind(fields: &Fields<'_>, differs: bool, problems: &mut Problems) {
+    if let Some(node) = fields.get("type").filter(|_| differs) {
         let message = "`type` says another kind of server than the other keys";
         problems.error("conflicting-keys", node.at(), message);
     }
@@ -210,7 +212,12 @@ fn stdio(fields: &Fields<'_>, command: &Node<'_>, problems: &mut Problems) -> Op
     })
 }
 
-fn http(fields: &Fields<'_>, url: &Node<'_>, problems: &mut Problems) -> Option<ServerLaunch> {
+fn http(
+    fields: &Fields<'_>,
+    url: &Node<'_>,
+    dialect: Dialect,
+    problems: &mut Problems,
+) -> Option<ServerLaunch> {
     url.text(problems)?;
     let template: Template = url.template(problems)?;
     let text = template.as_written();
@@ -220,7 +227,7 @@ fn http(fields: &Fields<'_>, url: &Node<'_>, problems: &mut Problems) -> Option<
         return None;
     }
     let headers = fields.get("headers").and_then(|node| node.templates(problems));
-    Some(ServerLaunch::Http { url: template, headers: headers.unwrap_or_default() })
+    Some(ServerLaunch::Http { url: template, headers: headers.unwrap_or_default(), dialect })
 }
 
 /// Says that a server does not exist, with the nearest that do.

@@ -24,12 +24,12 @@ use super::lines::Lines;
 use super::network;
 use super::resolved::{Network, Resolved};
 use super::secrets::Secrets;
-use super::server_config::Wire;
 use super::sign_in::{Keeper, SignInNeeded};
 use super::tapped::{ProgressBook, ProgressSink, Tapped};
 use super::tool_list::ToolList;
 use super::untouched::unpacked;
 use crate::base::{one_line, shorten};
+use crate::catalog::Dialect;
 
 /// From the end of its stdin to SIGTERM; and how long a last answer may be on its way.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -111,7 +111,7 @@ impl Connection {
             Resolved::Process(launch) => {
                 open_process(&opening, launch, life.clone(), reason_sender).await
             }
-            Resolved::Network(place) if place.wire == Wire::Sse => {
+            Resolved::Network(place) if place.dialect == Dialect::Sse => {
                 open_events(&opening, place, life.clone(), reason_sender).await
             }
             Resolved::Network(place) => open_http(&opening, place, life).await,

@@ -48,9 +48,7 @@ pub use offers::{Announcement, Offer};
 pub use phase::ServerState;
 pub use pins::{Findings, Pins};
 pub use pool::Pool;
-pub use server_config::{
-    DEFAULT_TIMEOUT, Entry, Isolation, Pinning, ServerSet, ServerSpec, Start, Wire,
-};
+pub use server_config::{DEFAULT_TIMEOUT, Entry, Isolation, Pinning, ServerSet, ServerSpec, Start};
 pub use sign_in::{
     Answer, Attempt, Drawers, Record, SignInFailed, SignInTarget, Standing, open_browser,
 };

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use super::launch::Launch;
 use super::secrets::Secrets;
-use super::server_config::{ServerSpec, Wire};
-use crate::catalog::{ServerLaunch, Template};
+use super::server_config::ServerSpec;
+use crate::catalog::{Dialect, ServerLaunch, Template};
 
 /// What a server is started with, secrets included.
 pub(super) enum Resolved {
@@ -24,7 +24,7 @@ pub(super) enum Resolved {
 pub(super) struct Network {
     pub(super) url: String,
     pub(super) headers: BTreeMap<String, String>,
-    pub(super) wire: Wire,
+    pub(super) dialect: Dialect,
     /// The client that was registered by hand, if one was.
     pub(super) client_id: Option<String>,
     pub(super) client_secret: Option<String>,
@@ -39,7 +39,7 @@ impl Network {
 
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Network").field("wire", &self.wire).finish_non_exhaustive()
+        f.debug_struct("Network").field("dialect", &self.dialect).finish_non_exhaustive()
     }
 }
 
@@ -84,10 +84,10 @@ fn resolve_launch(
                 None => root.to_path_buf(),
             },
         })),
-        ServerLaunch::Http { url, headers } => Ok(Resolved::Network(Network {
+        ServerLaunch::Http { url, headers, dialect } => Ok(Resolved::Network(Network {
             url: text(url)?,
             headers: map(headers)?,
-            wire: spec.wire,
+            dialect: *dialect,
             client_id: spec.sign_in.client_id.as_ref().map(text).transpose()?,
             client_secret: spec.sign_in.client_secret.as_ref().map(text).transpose()?,
         })),

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::error::GatewayError;
 use super::sign_in::read_sign_in;
 use crate::base::shorten;
-use crate::catalog::{ServerEntry, ServerLaunch, SignIn, Template};
+use crate::catalog::{Dialect, ServerEntry, ServerLaunch, SignIn, Template};
 
 /// How long a call may take where nothing else is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
@@ -56,8 +56,6 @@ pub struct ServerSpec {
     pub name: String,
     /// How it is reached; never [`ServerLaunch::Shared`].
     pub launch: ServerLaunch,
-    /// What is spoken to it.
-    pub wire: Wire,
     /// One line for the agents.
     pub description: Option<String>,
     /// Who shares its process.
@@ -72,27 +70,6 @@ pub struct ServerSpec {
     pub sign_in: SignIn,
     /// When it is started; `None` leaves that to `GATEWAY_INIT_STRATEGY`.
     pub start: Option<Start>,
-}
-
-/// What is spoken to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
-    /// JSON lines over its stdin and stdout.
-    Stdio,
-    /// Streamable HTTP.
-    Http,
-    /// The older HTTP+SSE pair.
-    Sse,
-}
-
-impl Wire {
-    /// The word `list_servers` shows.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Stdio => "stdio",
-            Self::Http | Self::Sse => "http",
-        }
-    }
 }
 
 /// Who shares a server's process.
@@ -126,22 +103,19 @@ impl ServerSpec {
     /// A digest of everything that decides how the server is started, as written.
     pub fn digest(&self) -> String {
         let mut hasher = Sha256::new();
-        let Self { launch, wire, isolation, sign_in, .. } = self;
-        hasher.update(format!("{launch:?} {wire:?} {isolation:?} {sign_in:?}"));
+        let Self { launch, isolation, sign_in, .. } = self;
+        hasher.update(format!("{launch:?} {isolation:?} {sign_in:?}"));
         format!("{:x}", hasher.finalize())
     }
 
     /// An agent's own server; `None` for a reference to a shared one.
     pub fn from_agent(entry: &ServerEntry) -> Option<Self> {
-        let wire = match &entry.launch {
-            ServerLaunch::Stdio { .. } => Wire::Stdio,
-            ServerLaunch::Http { .. } => Wire::Http,
-            ServerLaunch::Shared => return None,
-        };
+        if entry.launch == ServerLaunch::Shared {
+            return None;
+        }
         Some(Self {
             name: entry.name.clone(),
             launch: entry.launch.clone(),
-            wire,
             description: None,
             isolation: Isolation::Shared,
             pinning: Pinning::Report,
@@ -254,7 +228,7 @@ fn read_spec(name: &str, entry: &Value, warnings: &mut Vec<String>) -> Result<Se
         return Err("its entry is no JSON object".to_owned());
     };
     warn_about_keys(name, entry, warnings);
-    let (launch, wire) = read_launch(entry)?;
+    let launch = read_launch(entry)?;
     let sign_in = read_sign_in(entry)?;
     let words = [("shared", Isolation::Shared), ("agent", Isolation::Agent)];
     let isolation = match sign_in.per_agent {
@@ -265,7 +239,6 @@ fn read_spec(name: &str, entry: &Value, warnings: &mut Vec<String>) -> Result<Se
     Ok(ServerSpec {
         name: name.to_owned(),
         launch,
-        wire,
         description: text(entry, "description")?.map(str::to_owned),
         isolation: isolation.unwrap_or(Isolation::Shared),
         sign_in,
@@ -296,31 +269,39 @@ fn warn_about_keys(name: &str, entry: &Map<String, Value>, warnings: &mut Vec<St
     }
 }
 
-fn read_launch(entry: &Map<String, Value>) -> Result<(ServerLaunch, Wire), String> {
-    let kind = text(entry, "type")?.or(text(entry, "transport")?);
-    let wire = match kind {
-        None | Some("") => None,
-        Some("stdio") => Some(Wire::Stdio),
-        Some("http" | "streamable-http" | "streamable_http" | "streamableHttp") => Some(Wire::Http),
-        Some("sse") => Some(Wire::Sse),
+/// What `type` says: a program, or what is spoken over the network.
+enum Kind {
+    Stdio,
+    Http(Dialect),
+}
+
+fn read_kind(entry: &Map<String, Value>) -> Result<Option<Kind>, String> {
+    match text(entry, "type")?.or(text(entry, "transport")?) {
+        None | Some("") => Ok(None),
+        Some("stdio") => Ok(Some(Kind::Stdio)),
+        Some("http" | "streamable-http" | "streamable_http" | "streamableHttp") => {
+            Ok(Some(Kind::Http(Dialect::Streamable)))
+        }
+        Some("sse") => Ok(Some(Kind::Http(Dialect::Sse))),
         Some(other) => {
-            return Err(format!(
-                "`type` is `{}`, not `stdio`, `http` or `sse`",
-                shorten(other, 40)
-            ));
+            Err(format!("`type` is `{}`, not `stdio`, `http` or `sse`", shorten(other, 40)))
         }
-    };
-    match (text(entry, "command")?, text(entry, "url")?) {
-        (Some(_), Some(_)) => Err("it has both `command` and `url`".to_owned()),
-        (None, None) => Err("it has neither `command` nor `url`".to_owned()),
-        (Some(command), None) if wire.is_none_or(|wire| wire == Wire::Stdio) => {
-            Ok((read_stdio(command, entry)?, Wire::Stdio))
+    }
+}
+
+fn read_launch(entry: &Map<String, Value>) -> Result<ServerLaunch, String> {
+    match (text(entry, "command")?, text(entry, "url")?, read_kind(entry)?) {
+        (Some(_), Some(_), _) => Err("it has both `command` and `url`".to_owned()),
+        (None, None, _) => Err("it has neither `command` nor `url`".to_owned()),
+        (Some(command), None, None | Some(Kind::Stdio)) => read_stdio(command, entry),
+        (Some(_), None, Some(Kind::Http(_))) => {
+            Err("it has a `command`, and a `type` that needs a `url`".to_owned())
         }
-        (None, Some(url)) if wire != Some(Wire::Stdio) => {
-            Ok((read_http(url, entry)?, wire.unwrap_or(Wire::Http)))
+        (None, Some(url), None) => read_http(url, Dialect::default(), entry),
+        (None, Some(url), Some(Kind::Http(dialect))) => read_http(url, dialect, entry),
+        (None, Some(_), Some(Kind::Stdio)) => {
+            Err("it has a `url`, and the type `stdio`".to_owned())
         }
-        (Some(_), None) => Err("it has a `command`, and a `type` that needs a `url`".to_owned()),
-        (None, Some(_)) => Err("it has a `url`, and the type `stdio`".to_owned()),
     }
 }
 
@@ -345,13 +326,18 @@ fn read_stdio(command: &str, entry: &Map<String, Value>) -> Result<ServerLaunch,
     })
 }
 
-fn read_http(url: &str, entry: &Map<String, Value>) -> Result<ServerLaunch, String> {
+fn read_http(
+    url: &str,
+    dialect: Dialect,
+    entry: &Map<String, Value>,
+) -> Result<ServerLaunch, String> {
     let written = url.trim_start().to_ascii_lowercase();
     let known = ["http://", "https://", "${"].iter().any(|start| written.starts_with(start));
     if !known {
         return Err("its `url` begins with neither `http://` nor `https://`".to_owned());
     }
-    Ok(ServerLaunch::Http { url: Template(url.to_owned()), headers: text_map(entry, "headers")? })
+    let headers = text_map(entry, "headers")?;
+    Ok(ServerLaunch::Http { url: Template(url.to_owned()), headers, dialect })
 }
 
 fn text<'a>(entry: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, String> {

@@ -136,12 +136,12 @@ fn describe(spec: &ServerSpec, include_metadata: bool) -> Value {
     shown.insert("name".to_owned(), json!(spec.name));
     shown.insert("description".to_owned(), json!(spec.description));
     if include_metadata {
-        let (command, url) = match &spec.launch {
-            ServerLaunch::Stdio { command, .. } => (Some(command.0.as_str()), None),
-            ServerLaunch::Http { url, .. } => (None, Some(without_password(&url.0))),
-            ServerLaunch::Shared => (None, None),
+        let (transport, command, url) = match &spec.launch {
+            ServerLaunch::Stdio { command, .. } => ("stdio", Some(command.0.as_str()), None),
+            ServerLaunch::Http { url, .. } => ("http", None, Some(without_password(&url.0))),
+            ServerLaunch::Shared => ("shared", None, None),
         };
-        shown.insert("transport".to_owned(), json!(spec.wire.word()));
+        shown.insert("transport".to_owned(), json!(transport));
         shown.insert("command".to_owned(), json!(command));
         shown.insert("url".to_owned(), json!(url));
     }

@@ -2,7 +2,7 @@
 
 mod faults;
 mod hostile_network;
-mod http_server;
+pub(crate) mod http_server;
 mod network;
 mod offers;
 mod pass_through;

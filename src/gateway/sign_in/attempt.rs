@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 pub use super::callback::Answer;
 
-use super::super::server_config::Wire;
 use super::super::{connection, network};
 use super::callback::{Callback, read_query};
 use super::endpoints::check_metadata;
@@ -21,6 +20,7 @@ use super::failure::SignInFailed;
 use super::keeper::{manager, record_of};
 use super::target::SignInTarget;
 use crate::base::{one_line, shorten};
+use crate::catalog::Dialect;
 
 /// The name that people see where they are asked.
 const CLIENT_NAME: &str = "Adjutant";
@@ -131,9 +131,9 @@ async fn ask(target: &SignInTarget) -> Result<Challenge, SignInFailed> {
     let problem = |reason: &str| failed(target, reason);
     let client = network::http_client().map_err(|reason| problem(&reason))?;
     let headers = network::headers(&target.network).map_err(|reason| problem(&reason))?;
-    let request = match target.network.wire {
-        Wire::Sse => client.get(target.url.clone()).header(ACCEPT, "text/event-stream"),
-        Wire::Http | Wire::Stdio => client
+    let request = match target.network.dialect {
+        Dialect::Sse => client.get(target.url.clone()).header(ACCEPT, "text/event-stream"),
+        Dialect::Streamable => client
             .post(target.url.clone())
             .header(ACCEPT, "application/json, text/event-stream")
             .header(CONTENT_TYPE, "application/json")

@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 
 /// One request as it arrived; names of headers in lower case.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub(super) method: String,
-    pub(super) path: String,
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) body: Value,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Value,
     /// The body as it came, for what is no JSON.
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 /// Answers one request on its connection, which is closed afterwards.
 pub(super) type Answer = dyn Fn(&Request, &mut TcpStream) + Send + Sync;
 
 /// The server; gone when dropped.
-pub(super) struct HttpServer {
+pub(crate) struct HttpServer {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
     stopped: Arc<AtomicBool>,
@@ -33,11 +33,11 @@ pub(super) struct HttpServer {
 }
 
 impl HttpServer {
-    pub(super) fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
         Self::start_at("127.0.0.1:0".parse().unwrap(), answer)
     }
 
-    pub(super) fn start_at(
+    pub(crate) fn start_at(
         address: SocketAddr,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
@@ -69,15 +69,15 @@ impl HttpServer {
         Self { address, requests, stopped, open, accepting: Some(accepting) }
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub(super) fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }
 }
@@ -157,7 +157,7 @@ pub(super) fn streamable(request: &Request, stream: &mut TcpStream) {
 }
 
 /// The older transport: messages are posted to `endpoint`, answers come on the open stream.
-pub(super) fn events(
+pub(crate) fn events(
     endpoint: &str,
 ) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static + use<> {
     let endpoint = endpoint.to_owned();

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::gateway::faulty;
+use crate::gateway::http_server::{HttpServer, events};
 use crate::gateway_real::node_program;
 use crate::support::mcp::McpClient;
 use crate::support::stage::{NEW, OLD, Stage};
@@ -99,4 +100,17 @@ fn images_structured_results_and_resources_arrive(version: &str) {
     assert!(audit.contains("\"operation\":\"resources/read\""), "{audit}");
     assert!(audit.contains("\"call_id\":\"toolu_"), "the call's id is in its line: {audit}");
     assert!(audit.contains("\"run_id\""), "{audit}");
+}
+
+#[test]
+fn a_server_of_its_own_that_speaks_the_older_transport_is_reached() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    let far = HttpServer::start(events("/messages?session=1"));
+    let own = format!("  own: {{ type: sse, url: \"{}\" }}", far.url("/sse"));
+    let text = agent("worker", "x", "", "").replace("  own: { command: x, args: [] }", &own);
+    stage.context.agent("worker", &text);
+    let report = stage.run("worker", "CALL mcp__own__who {\"a\": 1}");
+    assert_eq!(report["result"], r#"{"n":0.1}"#, "{report}");
+    let began = &far.requests()[0];
+    assert_eq!((began.method.as_str(), began.path.as_str()), ("GET", "/sse"));
 }
