@@ -1,5 +1,7 @@
 //! What no rule decides is asked of the person behind the caller; without one it is refused.
 
+mod people;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -238,8 +240,8 @@ fn secrets_and_escapes_do_not_reach_the_person_and_a_hidden_middle_is_said() {
     client.answer(id);
 }
 
-/// A main `claude` without a person: `claude -p`.
-fn main_claude(stage: &Stage, prompt: &str) -> Value {
+/// A main `claude` without a person, `claude -p`, with these settings.
+fn main_claude(stage: &Stage, prompt: &str, settings: &Value) -> Value {
     let server = json!({ "mcpServers": { "adjutant": {
         "command": env!("CARGO_BIN_EXE_adjutant"), "args": ["serve"],
         "env": { "ADJUTANT_CLAUDE": stage.claude },
@@ -251,6 +253,7 @@ fn main_claude(stage: &Stage, prompt: &str) -> Value {
     let output = Command::new(&stage.claude)
         .args(["-p", "--output-format=json", "--mcp-config=mcp.json"])
         .arg("--allowedTools=mcp__adjutant__run_subagent")
+        .arg(format!("--settings={settings}"))
         .env_clear()
         .envs(crate::support::claude::scripted_environment(&stage.model, &home))
         .current_dir(stage.context.root())
@@ -266,7 +269,7 @@ fn a_main_claude_without_a_person_is_denied_in_a_sentence(version: &str) {
     let Some(stage) = stage(version) else { return };
     let delegated = json!({ "agent_name": "toucher", "prompt": touch("planted") });
     let prompt = format!("SLEEP 2\nCALL mcp__adjutant__run_subagent {delegated}");
-    let result = main_claude(&stage, &prompt);
+    let result = main_claude(&stage, &prompt, &json!({}));
     assert!(!stage.context.root().join("planted").exists(), "{result}");
     let told = result["result"].as_str().unwrap();
     assert!(told.contains("in `permissions.ask` of its agent.md wants a person"), "{told}");
