@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::exit::Exit;
+use super::fit::behind;
 use super::runtime::quiet_gateway;
 use super::{render, runtime};
 use crate::base::{ScratchDir, write_project_file};
@@ -208,9 +209,9 @@ fn show(finding: &Finding) {
         FindingState::Warned => "warn",
         FindingState::Bad => "BAD ",
     };
-    render::data(format_args!("{mark}  {:<12} {}", finding.what, finding.found));
+    render::data(behind(&format!("{mark}  {:<12} ", finding.what), &finding.found));
     if let Some(advice) = &finding.advice {
-        render::data(format_args!("      {:<12} → {advice}", ""));
+        render::data(behind(&format!("      {:<12} → ", ""), advice));
     }
 }
 

@@ -4,17 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{ContentArrangement, Table};
 use serde_json::{Value, json};
 
 use super::exit::Exit;
+use super::fit::fit;
 use super::{problems, render};
 use crate::base::{AgentName, copy_tree, nearest, remove_tree, without_controls};
 use crate::catalog::{Diagnostic, Extension, Snapshot, Visibility};
 use crate::config::Settings;
-
-const PLAIN_WIDTH: u16 = 100;
 
 /// What to do with the extensions.
 #[derive(Debug, Subcommand)]
@@ -108,13 +107,14 @@ fn first_problem(extension: &Extension) -> Option<String> {
 
 fn table(extensions: &[Extension]) -> Table {
     let mut table = Table::new();
-    table
-        .load_preset(UTF8_HORIZONTAL_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(["extension", "agents", "public servers", "private servers", "state"]);
-    if table.width().is_none() {
-        table.set_width(PLAIN_WIDTH);
-    }
+    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header([
+        "extension",
+        "agents",
+        "public servers",
+        "private servers",
+        "state",
+    ]);
+    fit(&mut table);
     for extension in extensions {
         table.add_row(cells(extension));
     }

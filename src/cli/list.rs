@@ -1,18 +1,17 @@
 //! `adjutant list`: the agents of the project.
 
 use clap::Args;
+use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 
 use super::exit::Exit;
+use super::fit::fit;
 use super::render;
 use crate::base::{shorten, without_controls};
 use crate::catalog::{Callers, Entry, Origin, Snapshot};
 use crate::config::Settings;
 
-/// A table without a terminal to fit is this wide.
-const PLAIN_WIDTH: u16 = 100;
 const REASON_CHARACTERS: usize = 160;
 
 /// What `list` may be told.
@@ -90,13 +89,14 @@ fn callers(callers: &Callers) -> Vec<&str> {
 
 fn table(snapshot: &Snapshot, settings: &Settings) -> Table {
     let mut table = Table::new();
-    table
-        .load_preset(UTF8_HORIZONTAL_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(["agent", "description", "callers", "session", "state"]);
-    if table.width().is_none() {
-        table.set_width(PLAIN_WIDTH);
-    }
+    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header([
+        "agent",
+        "description",
+        "callers",
+        "session",
+        "state",
+    ]);
+    fit(&mut table);
     for entry in snapshot.entries() {
         table.add_row(cells(&row(entry, settings)));
     }

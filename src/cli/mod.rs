@@ -16,6 +16,7 @@ mod events;
 mod exit;
 mod explain;
 mod extensions;
+mod fit;
 mod gateway;
 mod hook;
 mod http;

@@ -5,6 +5,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
 use super::exit::Exit;
+use super::fit::fit_around;
 use super::render;
 use super::story::{ShowRun, recent, show};
 use crate::base::{now, one_line, shorten};
@@ -91,6 +92,7 @@ pub(super) fn table(cards: &[RunCard]) -> Table {
             shorten(&one_line(&card.progress.doing), 40),
         ]);
     }
+    fit_around(&mut table, 0);
     table
 }
 

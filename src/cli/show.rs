@@ -2,11 +2,12 @@
 
 use clap::Args;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{ContentArrangement, Table, TableComponent};
+use comfy_table::{Table, TableComponent};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::exit::Exit;
+use super::fit::fit;
 use super::matrix::{ServerTools, agent_tools};
 use super::{problems, render};
 use crate::base::{nearest, shorten, without_controls};
@@ -14,7 +15,6 @@ use crate::catalog::{Agent, Diagnostic, Entry, Setting, Snapshot, Source, contra
 use crate::config::Settings;
 use crate::policy::builtin_tools;
 
-const PLAIN_WIDTH: u16 = 100;
 const VALUE_CHARACTERS: usize = 2_000;
 
 /// What `show` may be told.
@@ -122,13 +122,10 @@ fn table(held: &[Setting]) -> Table {
     let mut table = Table::new();
     table
         .load_preset(UTF8_HORIZONTAL_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(["setting", "value", "from"])
         .remove_style(TableComponent::HorizontalLines)
         .remove_style(TableComponent::MiddleIntersections);
-    if table.width().is_none() {
-        table.set_width(PLAIN_WIDTH);
-    }
+    fit(&mut table);
     for Setting { key, value, source } in held {
         let value = shorten(&readable(value), VALUE_CHARACTERS);
         table.add_row([(*key).to_owned(), without_controls(&value), origin(source)]);

@@ -8,6 +8,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
 use super::exit::Exit;
+use super::fit::fit_around;
 use super::render;
 use crate::base::{now, one_line, parse_age, shorten};
 use crate::config::Settings;
@@ -73,6 +74,7 @@ fn table(stats: &BTreeMap<String, AgentStats>) -> Table {
             failures(stats),
         ]);
     }
+    fit_around(&mut table, 0);
     table
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::dispatch::refuse;
 use super::exit::Exit;
+use super::fit::fit_around;
 use super::{nesting, render};
 use crate::base::{Timestamp, nearest, now, parse_age};
 use crate::config::Settings;
@@ -140,6 +141,7 @@ fn table(entries: &[TokenEntry]) -> Table {
         let good = entry.expires.map_or("until revoked".to_owned(), |end| until(end, at));
         table.add_row([entry.id.clone(), entry.caller.clone(), day(entry.created), good]);
     }
+    fit_around(&mut table, 0);
     table
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
+use crate::support::terminal::Terminal;
 
 const REVIEWER: &str = "0b4a6f0e-4d7e-4c6e-9d43-6f1a4cbb3f11";
 
@@ -71,6 +72,22 @@ fn the_list_has_every_conversation() {
     }
     assert!(text.lines().any(|line| line.trim_start().starts_with("writer ")), "{text}");
     assert!(output.status.success());
+}
+
+/// A line that is longer has a path in it, which stays whole so that people can copy it.
+#[test]
+fn what_is_shown_on_a_terminal_fits_it() {
+    let context = project();
+    for command in [&["sessions", "list"][..], &["doctor"]] {
+        let mut command_line = context.adjutant([]);
+        command_line.args(command).env("PATH", "/nowhere");
+        let shown = Terminal::run(command_line).all();
+        let too_long = |line: &&str| line.chars().count() > 80 && !line.contains("`/");
+        assert!(shown.lines().count() > 3, "{shown}");
+        assert_eq!(shown.lines().find(too_long), None, "{shown}");
+    }
+    let listed = Terminal::run(context.adjutant(["sessions", "list"])).all();
+    assert!(listed.contains(REVIEWER), "an id is whole: {listed}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
+use super::super::fit::fit_around;
 use crate::base::{Timestamp, now, one_line, shorten};
 use crate::sessions::{Conversation, Exchange, Listed, Speaker, State, locate_transcript};
 
@@ -29,6 +30,7 @@ pub(super) fn table(listed: &[Listed]) -> Table {
             conversation.session_id.to_string(),
         ]);
     }
+    fit_around(&mut table, 5);
     table
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 
+use super::super::fit::fit_around;
 use crate::base::{Timestamp, one_line, shorten};
 use crate::record::{RunStory, Step, StepKind};
 
@@ -41,6 +42,7 @@ pub(super) fn table(stories: &[RunStory]) -> Table {
             story.outcome.clone().unwrap_or_else(|| "running".to_owned()),
         ]);
     }
+    fit_around(&mut table, 0);
     table
 }
 

@@ -1,14 +1,7 @@
 //! Whoever answers for a person: the hook of a real `claude`, a client of 2026-07-28, and somebody at a terminal.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use nix::pty::openpty;
 use serde_json::{Value, json};
 use test_case::test_case;
 
@@ -16,6 +9,7 @@ use super::{audit, fake_project, main_claude, stage, touch};
 use crate::gateway_real::{python_program, source};
 use crate::support::fake::fake_claude;
 use crate::support::stage::{NEW, OLD, report};
+use crate::support::terminal::Terminal;
 
 /// The decisions in the audit log, in order.
 fn decisions(lines: &[Value]) -> Vec<&str> {
@@ -64,53 +58,6 @@ fn a_client_of_2026_07_28_allows_once_and_denies() {
     assert!(denial.contains("the person at `main` said no"), "{said}");
     let lines = audit(&stage.context);
     assert_eq!(decisions(&lines), ["allow_once", "deny"], "{lines:?}");
-}
-
-/// Somebody at a terminal, and the program that runs there.
-struct Terminal {
-    keyboard: File,
-    screen: Receiver<Vec<u8>>,
-    seen: String,
-    child: Child,
-}
-
-impl Terminal {
-    /// Runs a shell's line whose terminal this is.
-    fn run(mut command: Command) -> Self {
-        let pty = openpty(None, None).unwrap();
-        let end = || OwnedFd::try_clone(&pty.slave).unwrap();
-        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
-        let keyboard = File::from(pty.master);
-        let mut screen = keyboard.try_clone().unwrap();
-        let (sender, shown) = channel();
-        thread::spawn(move || {
-            let mut chunk = [0; 4096];
-            // The last one at the other end being gone is an error here, and the end.
-            while let Ok(read @ 1..) = screen.read(&mut chunk) {
-                let _ = sender.send(chunk[..read].to_vec());
-            }
-        });
-        Self { keyboard, screen: shown, seen: String::new(), child }
-    }
-
-    fn sees(&mut self, text: &str) {
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while !self.seen.contains(text) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(more) = self.screen.recv_timeout(left) else {
-                panic!("{text} is never seen: {}", self.seen)
-            };
-            self.seen += &String::from_utf8_lossy(&more);
-        }
-    }
-
-    fn types(&mut self, line: &str) {
-        writeln!(self.keyboard, "{line}").unwrap();
-    }
-
-    fn ends(&mut self) -> ExitStatus {
-        self.child.wait().unwrap()
-    }
 }
 
 const PROMPT: &str = "allow [o]nce, allow for this [r]un, or [d]eny?";

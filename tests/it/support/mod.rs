@@ -5,6 +5,7 @@ pub mod fake;
 pub mod http;
 pub mod mcp;
 pub mod stage;
+pub mod terminal;
 
 use std::fs;
 use std::path::{Path, PathBuf};
