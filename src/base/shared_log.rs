@@ -16,24 +16,50 @@ use super::lock::LockBusy;
 
 const NOTE_BYTES: usize = 192;
 const POLL: Duration = Duration::from_micros(100);
+/// How long it is taken for granted that nobody has removed the files under our hands.
+const TAKEN_FOR_GRANTED: Duration = Duration::from_millis(20);
 
 /// A shared, append-only file; cheap to append to, for it stays open.
 #[derive(Debug)]
 pub struct SharedLog {
     path: PathBuf,
+    note: PathBuf,
     files: Mutex<Option<Files>>,
 }
 
 #[derive(Debug)]
 struct Files {
-    log: File,
-    note: File,
+    log: Opened,
+    note: Opened,
+    /// When the names were last seen to be those of the open files.
+    checked: Instant,
+}
+
+/// An open file, and which one it is.
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    device: u64,
+    inode: u64,
+}
+
+impl Opened {
+    fn new(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self { device: metadata.dev(), inode: metadata.ino(), file })
+    }
+
+    /// Whether it is still the one of that name.
+    fn is_at(&self, path: &Path) -> bool {
+        fs::metadata(path)
+            .is_ok_and(|named| named.ino() == self.inode && named.dev() == self.device)
+    }
 }
 
 impl SharedLog {
     /// Names the file; it is opened when it is first used, and again whenever it was replaced.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, files: Mutex::new(None) }
+        Self { note: note_path(&path), path, files: Mutex::new(None) }
     }
 
     /// The file.
@@ -49,14 +75,13 @@ impl SharedLog {
     ) -> Result<R, LockBusy> {
         let mut slot = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let mut files = match slot.take() {
-            Some(files) if is_at(&files.note, &note_path(&self.path)) => files,
+            Some(files) if files.checked.elapsed() < TAKEN_FOR_GRANTED => files,
+            Some(files) if files.note.is_at(&self.note) => files,
             _ => open(&self.path)?,
         };
-        lock(&files.note, patience)?;
-        let result = reopen_if_replaced(&mut files, &self.path).and_then(|()| {
-            work(&mut SharedTail { path: &self.path, log: &mut files.log, note: &files.note })
-        });
-        files.note.unlock()?;
+        lock(&files.note.file, patience)?;
+        let result = work(&mut SharedTail { path: &self.path, files: &mut files });
+        files.note.file.unlock()?;
         *slot = Some(files);
         Ok(result?)
     }
@@ -66,14 +91,28 @@ impl SharedLog {
 #[derive(Debug)]
 pub struct SharedTail<'a> {
     path: &'a Path,
-    log: &'a mut File,
-    note: &'a File,
+    files: &'a mut Files,
 }
 
 impl SharedTail<'_> {
+    /// Goes on in the file that has the name now. Needed wherever the note is not what this process last wrote: then
+    /// somebody else has written, and may have begun a new file.
+    pub fn follow_name(&mut self) -> io::Result<()> {
+        if !self.files.log.is_at(self.path) {
+            self.files.log = open_log(self.path)?;
+        }
+        self.files.checked = Instant::now();
+        Ok(())
+    }
+
+    /// Whether the name must be looked at again, whatever the note says.
+    pub fn is_due(&self) -> bool {
+        self.files.checked.elapsed() >= TAKEN_FOR_GRANTED
+    }
+
     /// How many bytes the file has.
     pub fn len(&self) -> io::Result<u64> {
-        Ok(self.log.metadata()?.len())
+        Ok(self.files.log.file.metadata()?.len())
     }
 
     /// Whether it has none.
@@ -83,7 +122,7 @@ impl SharedTail<'_> {
 
     /// The note as it was last set, or nothing.
     pub fn note(&self) -> io::Result<Vec<u8>> {
-        read_note(self.note)
+        read_note(&self.files.note.file)
     }
 
     /// Replaces the note in one write; it must fit in 192 bytes.
@@ -93,28 +132,27 @@ impl SharedTail<'_> {
         }
         let mut padded = note.to_vec();
         padded.resize(NOTE_BYTES, b'\n');
-        self.note.write_all_at(&padded, 0)
+        self.files.note.file.write_all_at(&padded, 0)
     }
 
     /// What stands from `offset` on.
     pub fn read_from(&self, offset: u64) -> io::Result<Vec<u8>> {
         let length = usize::try_from(self.len()?.saturating_sub(offset)).unwrap_or(0);
         let mut bytes = vec![0; length];
-        self.log.read_exact_at(&mut bytes, offset)?;
+        self.files.log.file.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
     }
 
-    /// Appends all of it or, as far as the disk lets us, nothing.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let before = self.len()?;
-        self.log.write_all(bytes).inspect_err(|_| {
-            let _ = self.log.set_len(before);
+    /// Appends all of it to a file of `before` bytes or, as far as the disk lets us, nothing.
+    pub fn append(&mut self, before: u64, bytes: &[u8]) -> io::Result<()> {
+        self.files.log.file.write_all(bytes).inspect_err(|_| {
+            let _ = self.files.log.file.set_len(before);
         })
     }
 
     /// Cuts what stands behind `length`.
     pub fn truncate(&mut self, length: u64) -> io::Result<()> {
-        self.log.set_len(length)
+        self.files.log.file.set_len(length)
     }
 
     /// Gives the file another name and goes on in a new, empty one.
@@ -123,7 +161,7 @@ impl SharedTail<'_> {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the rotated name is taken"));
         }
         fs::rename(self.path, name)?;
-        *self.log = open_log(self.path)?;
+        self.files.log = open_log(self.path)?;
         Ok(())
     }
 
@@ -185,10 +223,10 @@ fn open(path: &Path) -> io::Result<Files> {
         .mode(0o600)
         .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
         .open(note_path(path))?;
-    Ok(Files { log: open_log(path)?, note })
+    Ok(Files { log: open_log(path)?, note: Opened::new(note)?, checked: Instant::now() })
 }
 
-fn open_log(path: &Path) -> io::Result<File> {
+fn open_log(path: &Path) -> io::Result<Opened> {
     // Without O_NONBLOCK a FIFO in the log's place would stop everything; it is refused instead.
     let file = OpenOptions::new()
         .read(true)
@@ -198,24 +236,9 @@ fn open_log(path: &Path) -> io::Result<File> {
         .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(path)?;
     if file.metadata()?.is_file() {
-        Ok(file)
+        Opened::new(file)
     } else {
         Err(io::Error::other("it is not a regular file"))
-    }
-}
-
-fn reopen_if_replaced(files: &mut Files, path: &Path) -> io::Result<()> {
-    if !is_at(&files.log, path) {
-        files.log = open_log(path)?;
-    }
-    Ok(())
-}
-
-/// Whether the open file is still the one of that name.
-fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(open), Ok(named)) => open.ino() == named.ino() && open.dev() == named.dev(),
-        _ => false,
     }
 }
 

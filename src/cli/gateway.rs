@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &GatewayArguments, settings: &Settings) -> Exit {
         return serve_over_http(arguments, options, settings);
     }
     logging::start(&arguments.log, "info");
-    runtime::block_on(async {
+    runtime::block_on_one_thread(async {
         match start_prompt_shutdown() {
             Ok(shutdown) => {
                 let gateway = Gateway::start_recording(settings, options, audit_options(settings));

@@ -5,6 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Builder;
+
 use super::audit::audit_options;
 use super::exit::Exit;
 use super::render;
@@ -37,9 +39,16 @@ pub(super) fn quiet_gateway(settings: &Settings) -> Arc<Gateway> {
 
 /// Runs a command that waits. Two threads are plenty for pipes and timers, and cost little memory.
 pub(super) fn block_on(command: impl Future<Output = Exit>) -> Exit {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    match runtime {
+    run(Builder::new_multi_thread().worker_threads(2), command)
+}
+
+/// Runs a command that passes messages on: with one thread for all of it, none has to wake another.
+pub(super) fn block_on_one_thread(command: impl Future<Output = Exit>) -> Exit {
+    run(&mut Builder::new_current_thread(), command)
+}
+
+fn run(runtime: &mut Builder, command: impl Future<Output = Exit>) -> Exit {
+    match runtime.enable_all().build() {
         Ok(runtime) => {
             let exit = runtime.block_on(command);
             // A read of stdin cannot be called back: nobody waits for it.

@@ -30,6 +30,11 @@ impl Downstream {
         allowed: Duration,
         cancelled: &CancellationToken,
     ) -> Result<Arc<Connection>, GatewayError> {
+        if let Phase::Ready { connection, .. } = &*self.phase.borrow()
+            && connection.is_alive()
+        {
+            return Ok(Arc::clone(connection));
+        }
         let mut phases = self.phase.subscribe();
         loop {
             let phase = phases.borrow_and_update().clone();

@@ -6,13 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, CustomRequest, ProgressNotificationParam, ServerResult};
+use rmcp::model::{
+    ClientRequest, CustomRequest, ErrorData, NumberOrString, ProgressNotificationParam,
+    ProgressToken, ServerResult,
+};
 use rmcp::service::{
     ClientCacheConfig, ClientInitializeError, PeerRequestOptions, RequestHandle, RunningService,
     ServiceError, serve_client_with_ct,
 };
 use rmcp::transport::Transport;
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +28,7 @@ use super::lines::Lines;
 use super::network;
 use super::resolved::{Network, Resolved};
 use super::secrets::Secrets;
+use super::shortcut::{Answered, Shortcut};
 use super::sign_in::{Keeper, SignInNeeded};
 use super::tapped::{ProgressBook, ProgressSink, Tapped};
 use super::tool_list::ToolList;
@@ -38,6 +43,8 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub(super) struct Connection {
     server: Arc<str>,
     service: RunningService<RoleClient, ClientSide>,
+    /// Over pipes, the way of tool calls.
+    shortcut: Option<Shortcut>,
     progress: ProgressBook,
     life: Life,
     /// Set when a request could not be sent: the next one gets a new connection.
@@ -166,13 +173,86 @@ impl Connection {
         }
     }
 
+    /// Calls a tool and returns the result as the server wrote it.
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        arguments: &RawValue,
+        options: RequestOptions,
+    ) -> Result<Box<RawValue>, GatewayError> {
+        if let Some(shortcut) = &self.shortcut {
+            return self.call_over(shortcut, tool, arguments, options).await;
+        }
+        let arguments: Value = serde_json::from_str(arguments.get()).map_err(|error| {
+            let sentence = format!("the arguments cannot be read: {error}");
+            GatewayError::InvalidArgument { sentence }
+        })?;
+        let params = json!({ "name": tool, "arguments": arguments });
+        let result = self.request("tools/call", params, options).await?;
+        to_raw_value(&result).map_err(|error| self.no_json(&error))
+    }
+
+    async fn call_over(
+        &self,
+        shortcut: &Shortcut,
+        tool: &str,
+        arguments: &RawValue,
+        options: RequestOptions,
+    ) -> Result<Box<RawValue>, GatewayError> {
+        let deadline = Instant::now() + options.deadline;
+        let id = shortcut.issue();
+        let wants_progress = options.progress.is_some();
+        let _book = options.progress.map(|sink| {
+            let token = ProgressToken(NumberOrString::Number(i64::from(id)));
+            self.progress.opened(token, ProgressSink(sink))
+        });
+        let Ok(mut sent) = shortcut.send(id, tool, arguments, wants_progress) else {
+            return Err(self.unsent().await);
+        };
+        tokio::select! {
+            // An answer that is there counts, whatever else happened meanwhile.
+            biased;
+            answer = &mut sent.answer => match answer {
+                Ok(answered) => self.called(answered),
+                Err(_) => Err(self.gone().await),
+            },
+            () = self.life.ended.cancelled() => Err(self.gone().await),
+            () = options.cancelled.cancelled() => {
+                shortcut.take_back(id, "cancelled by the caller");
+                Err(GatewayError::Cancelled)
+            }
+            () = sleep_until(deadline) => {
+                shortcut.take_back(id, "the deadline passed");
+                let (server, after) = (self.server.to_string(), options.deadline);
+                Err(GatewayError::Timeout { server, after })
+            }
+        }
+    }
+
+    fn called(&self, answered: Answered) -> Result<Box<RawValue>, GatewayError> {
+        self.worked.store(true, Ordering::Relaxed);
+        answered.map_err(downstream)
+    }
+
+    /// A call could not even be sent: the server is gone, or does not read its stdin.
+    async fn unsent(&self) -> GatewayError {
+        // A pipe breaks a moment before the process is known to have ended, which says more.
+        if timeout(FAREWELL, self.ended()).await.is_ok() {
+            return self.gone().await;
+        }
+        self.stale.store(true, Ordering::Relaxed);
+        GatewayError::unavailable(&self.server, "it does not read its stdin")
+    }
+
+    fn no_json(&self, error: &serde_json::Error) -> GatewayError {
+        GatewayError::unavailable(&self.server, format!("its answer is no JSON: {error}"))
+    }
+
     fn answered(&self, result: ServerResult) -> Result<Value, GatewayError> {
         self.worked.store(true, Ordering::Relaxed);
         match result {
             ServerResult::CustomResult(raw) => Ok(unpacked(raw.0)),
-            typed => serde_json::to_value(typed).map_err(|error| {
-                GatewayError::unavailable(&self.server, format!("its answer is no JSON: {error}"))
-            }),
+            typed => serde_json::to_value(typed).map_err(|error| self.no_json(&error)),
         }
     }
 
@@ -180,11 +260,7 @@ impl Connection {
         match error {
             ServiceError::McpError(error) => {
                 self.worked.store(true, Ordering::Relaxed);
-                GatewayError::Downstream {
-                    code: error.code.0,
-                    message: error.message.into_owned(),
-                    data: error.data,
-                }
+                downstream(error)
             }
             ServiceError::Cancelled { .. } => GatewayError::Cancelled,
             ServiceError::TransportSend(error) => {
@@ -278,8 +354,11 @@ async fn open_process(
     let log = ServerLog::new(Arc::clone(&opening.server), opening.secrets.clone());
     let (process, stdout, stdin) = ServerProcess::start(&opening.server, launch, log).await?;
     let lines = Lines::new(Arc::clone(&opening.server), stdout, stdin);
+    let shortcut = lines.shortcut();
     tokio::spawn(keep(process, life.clone(), reason_sender));
-    shake_hands_or_explain(opening, lines, life).await
+    let mut connection = shake_hands_or_explain(opening, lines, life).await?;
+    connection.shortcut = Some(shortcut);
+    Ok(connection)
 }
 
 async fn open_http(opening: &Opening, place: &Network, life: Life) -> Result<Connection, String> {
@@ -346,6 +425,7 @@ async fn shake_hands<T: Transport<RoleClient> + 'static>(
     Ok(Connection {
         server: Arc::clone(&opening.server),
         service,
+        shortcut: None,
         progress,
         life,
         stale: AtomicBool::new(false),
@@ -354,6 +434,12 @@ async fn shake_hands<T: Transport<RoleClient> + 'static>(
         keeper: opening.keeper.clone(),
         tools: Mutex::new(None),
     })
+}
+
+/// An error that the server answered with.
+fn downstream(error: ErrorData) -> GatewayError {
+    let message = error.message.into_owned();
+    GatewayError::Downstream { code: error.code.0, message, data: error.data }
 }
 
 fn handshake_problem(error: &ClientInitializeError) -> String {

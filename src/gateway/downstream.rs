@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::ProgressNotificationParam;
-use serde_json::{Value, json};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -54,8 +55,8 @@ pub struct Key {
 pub struct ToolCall {
     /// The tool.
     pub tool: String,
-    /// Its arguments, as they came.
-    pub arguments: Value,
+    /// Its arguments, as they came; a JSON object.
+    pub arguments: Box<RawValue>,
     /// From now to the answer; `None` is the server's own deadline.
     pub deadline: Option<Duration>,
     /// Taken back by the caller.
@@ -121,7 +122,10 @@ impl Downstream {
     }
 
     /// Calls a tool and returns the server's result as the JSON it wrote.
-    pub async fn call_tool(self: &Arc<Self>, call: ToolCall) -> Result<Value, GatewayError> {
+    pub async fn call_tool(
+        self: &Arc<Self>,
+        call: ToolCall,
+    ) -> Result<Box<RawValue>, GatewayError> {
         let allowed = call.deadline.unwrap_or(self.spec.timeout);
         let end = Instant::now() + allowed;
         let connection = self.connection_by(end, allowed, &call.cancelled).await?;
@@ -130,8 +134,8 @@ impl Downstream {
             cancelled: call.cancelled,
             progress: call.progress,
         };
-        let params = json!({ "name": call.tool, "arguments": call.arguments });
-        connection.request("tools/call", params, options).await.map_err(|error| match error {
+        let called = connection.call(&call.tool, &call.arguments, options).await;
+        called.map_err(|error| match error {
             // The caller set one deadline for starting and answering together.
             GatewayError::Timeout { server, .. } => {
                 GatewayError::Timeout { server, after: allowed }

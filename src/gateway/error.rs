@@ -202,6 +202,11 @@ impl GatewayError {
         Self::SignInNeeded { server: server.to_owned(), reason, command }
     }
 
+    /// A server's result is no JSON that can be taken apart.
+    pub fn unreadable(server: &str, error: &serde_json::Error) -> Self {
+        Self::unavailable(server, format!("its answer cannot be read: {error}"))
+    }
+
     pub(super) fn unavailable(server: &str, reason: impl Into<String>) -> Self {
         Self::ServerUnavailable { server: server.to_owned(), reason: reason.into(), retry_in: None }
     }

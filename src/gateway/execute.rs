@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::ProgressNotificationParam;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -25,8 +25,8 @@ pub struct Execute {
     pub server: String,
     /// The tool.
     pub tool: String,
-    /// The tool's arguments; a JSON object.
-    pub arguments: Value,
+    /// The tool's arguments, as they were written; a JSON object.
+    pub arguments: Box<RawValue>,
     /// From now to the answer; `None` is the server's own deadline.
     pub timeout: Option<Duration>,
     /// Taken back by the caller.
@@ -37,14 +37,18 @@ pub struct Execute {
 
 impl Gateway {
     /// Calls a tool for an agent and returns what the server returned, unchanged.
-    pub async fn execute(&self, who: &Who, request: Execute) -> Result<Value, GatewayError> {
+    pub async fn execute(
+        &self,
+        who: &Who,
+        request: Execute,
+    ) -> Result<Box<RawValue>, GatewayError> {
         let mut draft = Draft::new("execute_tool", who);
         draft.server = Some(request.server.clone());
         draft.tool = Some(request.tool.clone());
-        draft.bytes_in = request.arguments.to_string().len();
+        draft.bytes_in = request.arguments.get().len();
         draft.arguments = self.ledger.kept_arguments(&request.arguments);
         let result = self.execute_judged(&mut draft, who, request).await;
-        self.ledger.record(draft, result, |value| value.to_string().len())
+        self.ledger.record_soon(draft, result, |raw| raw.get().len()).await
     }
 
     async fn execute_judged(
@@ -52,7 +56,7 @@ impl Gateway {
         draft: &mut Draft,
         who: &Who,
         request: Execute,
-    ) -> Result<Value, GatewayError> {
+    ) -> Result<Box<RawValue>, GatewayError> {
         let in_force = self.in_force();
         let caller = self.resolve(&in_force, who)?;
         draft.caller = Some(caller.clone());

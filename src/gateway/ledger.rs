@@ -1,20 +1,20 @@
 //! What is written down about a request: who, what, by which rule, how long, how it ended.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
+use super::batch::{Batch, SoundLog};
 use super::error::GatewayError;
 use super::files::InForce;
 use super::gateway::Who;
 use crate::base::RunId;
 use crate::identity::Caller;
 use crate::policy::{Decision, Evaluation, evaluate};
-use crate::record::{
-    AuditLine, AuditLog, AuditOptions, CallCount, Ending, Measured, Metrics, MetricsReport,
-};
+use crate::record::{AuditLine, AuditOptions, CallCount, Ending, Measured, Metrics, MetricsReport};
 
 /// A request on its way, as far as it is known.
 pub(super) struct Draft {
@@ -66,32 +66,29 @@ impl Draft {
 
 /// The audit log and the counts of one gateway.
 pub(super) struct Ledger {
-    log: AuditLog,
+    log: Arc<SoundLog>,
+    batch: Batch,
     metrics: Metrics,
-    /// Whether the last line could be written; nothing is executed before one could.
-    sound: AtomicBool,
 }
 
 impl Ledger {
     pub(super) fn new(path: &Path, options: AuditOptions) -> Self {
-        Self {
-            log: AuditLog::open(path, options),
-            metrics: Metrics::default(),
-            sound: AtomicBool::new(false),
-        }
+        let log = Arc::new(SoundLog::open(path, options));
+        Self { batch: Batch::new(Arc::clone(&log)), log, metrics: Metrics::default() }
     }
 
     /// Refuses while the log cannot be written: what cannot be recorded is not done.
     pub(super) fn ensure_writable(&self) -> Result<(), GatewayError> {
-        if self.sound.load(Ordering::Relaxed) {
+        if self.log.is_sound() {
             return Ok(());
         }
         self.write(&AuditLine::new("gateway_start"))
     }
 
     /// What is kept of a request's arguments, if anything is to be.
-    pub(super) fn kept_arguments(&self, arguments: &Value) -> Option<Value> {
-        self.log.wants_arguments().then(|| arguments.clone())
+    pub(super) fn kept_arguments(&self, arguments: &RawValue) -> Option<Value> {
+        let wanted = self.log.wants_arguments();
+        wanted.then(|| serde_json::from_str(arguments.get()).unwrap_or_default())
     }
 
     /// A line about something that no request asked for.
@@ -120,9 +117,7 @@ impl Ledger {
     }
 
     pub(super) fn write(&self, line: &AuditLine) -> Result<(), GatewayError> {
-        let written = self.log.record(line);
-        self.sound.store(written.is_ok(), Ordering::Relaxed);
-        written.map_err(|error| GatewayError::AuditUnavailable { reason: error.reason })
+        self.log.write(std::slice::from_ref(line))
     }
 
     /// Writes the line and only then lets the answer go.
@@ -132,8 +127,32 @@ impl Ledger {
         result: Result<T, GatewayError>,
         size: impl FnOnce(&T) -> usize,
     ) -> Result<T, GatewayError> {
+        let line = self.line(draft, &result, size);
+        self.write(&line)?;
+        result
+    }
+
+    /// The same, together with the lines of all who have one at this moment.
+    pub(super) async fn record_soon<T>(
+        &self,
+        draft: Draft,
+        result: Result<T, GatewayError>,
+        size: impl FnOnce(&T) -> usize,
+    ) -> Result<T, GatewayError> {
+        let line = self.line(draft, &result, size);
+        self.batch.write(line).await?;
+        result
+    }
+
+    /// What is written down of a request that has come to its end.
+    fn line<T>(
+        &self,
+        draft: Draft,
+        result: &Result<T, GatewayError>,
+        size: impl FnOnce(&T) -> usize,
+    ) -> AuditLine {
         let latency = draft.started.elapsed();
-        self.count(&draft, &result, latency);
+        self.count(&draft, result, latency);
         let mut line = AuditLine::new(draft.operation);
         if let Some(caller) = &draft.caller {
             line = line.by(caller);
@@ -148,7 +167,7 @@ impl Ledger {
         line.call_id = draft.call_id;
         line.run_id = draft.run;
         line.arguments = draft.arguments;
-        match &result {
+        match result {
             Ok(answer) => line.response_bytes = Some(size(answer) as u64),
             Err(error) => {
                 line.error = Some(error.code().to_owned());
@@ -159,8 +178,7 @@ impl Ledger {
                 }
             }
         }
-        self.write(&line)?;
-        result
+        line
     }
 
     fn count<T>(&self, draft: &Draft, result: &Result<T, GatewayError>, latency: Duration) {

@@ -2,7 +2,8 @@
 //!
 //! rmcp's own line transport turns every result into a typed value and drops what it does not
 //! know. Here the result of everything but the handshake stays the JSON that the server wrote, so
-//! that a proxy has something to pass on unchanged; noise between messages is skipped and counted.
+//! that a proxy has something to pass on unchanged; noise between messages is skipped and counted. Answers to tool calls
+//! are handed over before rmcp sees them.
 
 use std::io;
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use rmcp::model::{
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
+
+use super::outbox::Outbox;
+use super::shortcut::Shortcut;
 
 /// The longest message that is taken from a server; rmcp's own limit.
 const MAX_LINE: usize = 16 * 1024 * 1024;
@@ -28,7 +30,7 @@ const KEPT_BUFFER: usize = 256 * 1024;
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A transport over a pair of pipes.
-pub(super) struct Lines<R, W> {
+pub(super) struct Lines<R> {
     server: Arc<str>,
     read: BufReader<R>,
     line: Vec<u8>,
@@ -37,20 +39,33 @@ pub(super) struct Lines<R, W> {
     /// How many lines were no messages; the first few are logged.
     noise: u64,
     handshake: Option<RequestId>,
-    write: Arc<Mutex<Option<W>>>,
+    outbox: Outbox,
+    shortcut: Shortcut,
 }
 
-impl<R: AsyncRead + Unpin, W> Lines<R, W> {
-    pub(super) fn new(server: Arc<str>, read: R, write: W) -> Self {
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// Must be called within a tokio runtime: what is sent is written by a task of its own.
+    pub(super) fn new<W>(server: Arc<str>, read: R, write: W) -> Self
+    where
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let outbox = Outbox::default();
+        tokio::spawn(outbox.clone().drain(write, WRITE_PATIENCE));
         Self {
+            shortcut: Shortcut::new(outbox.clone()),
+            outbox,
             server,
             read: BufReader::with_capacity(64 * 1024, read),
             line: Vec::new(),
             skipping: false,
             noise: 0,
             handshake: None,
-            write: Arc::new(Mutex::new(Some(write))),
         }
+    }
+
+    /// The way of tool calls through this connection.
+    pub(super) fn shortcut(&self) -> Shortcut {
+        self.shortcut.clone()
     }
 
     /// Reads on to the end of a line; `None` at the end of the stream.
@@ -62,7 +77,7 @@ impl<R: AsyncRead + Unpin, W> Lines<R, W> {
             if available.is_empty() {
                 return None;
             }
-            let end = available.iter().position(|byte| *byte == b'\n');
+            let end = memchr::memchr(b'\n', available);
             let taken = end.map_or(available.len(), |end| end + 1);
             let fits = self.line.len() + taken <= MAX_LINE;
             if !self.skipping && fits {
@@ -93,7 +108,10 @@ impl<R: AsyncRead + Unpin, W> Lines<R, W> {
     }
 
     fn read_message(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let parsed = parse(&self.line, &mut self.handshake);
+        let parsed = match self.shortcut.deliver(&self.line) {
+            true => Ok(None),
+            false => parse(&self.line, &mut self.handshake),
+        };
         if self.line.capacity() > KEPT_BUFFER {
             self.line = Vec::new();
         } else {
@@ -159,10 +177,9 @@ fn response(id: RequestId, result: Value) -> RxJsonRpcMessage<RoleClient> {
     })
 }
 
-impl<R, W> Transport<RoleClient> for Lines<R, W>
+impl<R> Transport<RoleClient> for Lines<R>
 where
     R: AsyncRead + Send + Unpin + 'static,
-    W: AsyncWrite + Send + Unpin + 'static,
 {
     type Error = io::Error;
 
@@ -175,13 +192,17 @@ where
         {
             self.handshake = Some(request.id.clone());
         }
-        let write = Arc::clone(&self.write);
+        let outbox = self.outbox.clone();
         async move {
             let mut line = serde_json::to_vec(&item)?;
             line.push(b'\n');
-            timeout(WRITE_PATIENCE, write_line(&write, &line))
-                .await
-                .unwrap_or_else(|_| Err(io::Error::other("the server does not read its stdin")))
+            let sent = outbox.push(&line);
+            match sent.and(outbox.flushed().await) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    Err(io::Error::other("the server does not read its stdin"))
+                }
+                sent => sent,
+            }
         }
     }
 
@@ -195,24 +216,17 @@ where
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        // A writer that is stuck holds the lock; the process is ended by whoever started it.
-        if let Ok(mut write) = self.write.try_lock() {
-            drop(write.take());
-        }
+        // A server that does not read is ended by whoever started it.
+        self.outbox.close();
         Ok(())
     }
 }
 
-async fn write_line<W: AsyncWrite + Unpin>(
-    write: &Mutex<Option<W>>,
-    line: &[u8],
-) -> io::Result<()> {
-    let mut write = write.lock().await;
-    let Some(write) = write.as_mut() else {
-        return Err(io::ErrorKind::NotConnected.into());
-    };
-    write.write_all(line).await?;
-    write.flush().await
+impl<R> Drop for Lines<R> {
+    fn drop(&mut self) {
+        // A handshake that failed drops the transport; the server's stdin must end all the same.
+        self.outbox.close();
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! `policy`'s; nothing here speaks to the agent: that is `server`'s.
 
 mod backoff;
+mod batch;
 mod client_side;
 mod connecting;
 mod connection;
@@ -20,6 +21,7 @@ mod ledger;
 mod lines;
 mod network;
 mod offers;
+mod outbox;
 mod phase;
 mod pins;
 mod pool;
@@ -28,6 +30,7 @@ mod reload;
 mod resolved;
 mod secrets;
 mod server_config;
+mod shortcut;
 mod sign_in;
 mod sse;
 mod status;
@@ -45,6 +48,7 @@ pub use execute::Execute;
 pub use files::{FileReport, InForce, ReloadReport};
 pub use gateway::{Gateway, Who};
 pub use offers::{Announcement, Offer};
+pub use outbox::Outbox;
 pub use phase::ServerState;
 pub use pins::{Findings, Pins};
 pub use pool::Pool;

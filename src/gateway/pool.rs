@@ -58,16 +58,18 @@ impl Pool {
         scope: Scope,
         spec: &Arc<ServerSpec>,
     ) -> Arc<Downstream> {
-        let key = Key { scope, server: spec.name.clone(), digest: spec.digest() };
+        let key = Key { scope, server: spec.name.clone(), digest: spec.digest().to_owned() };
+        if let Some(server) = servers.get(&key) {
+            return Arc::clone(server);
+        }
         let announcements = match key.scope {
             Scope::Shared | Scope::Agent(_) => Some(self.announcements.clone()),
             Scope::Private(_) | Scope::Run { .. } => None,
         };
-        let made = || {
-            let root = self.root.clone();
-            Downstream::new(key.clone(), Arc::clone(spec), root, announcements)
-        };
-        Arc::clone(servers.entry(key.clone()).or_insert_with(made))
+        let (spec, root) = (Arc::clone(spec), self.root.clone());
+        let server = Downstream::new(key.clone(), spec, root, announcements);
+        servers.insert(key, Arc::clone(&server));
+        server
     }
 
     /// Takes a server out that nobody has used for `idle`; `false` where somebody has, or did so before.

@@ -4,7 +4,7 @@
 //! whatever prints a [`ServerSpec`] cannot print a secret.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -70,7 +70,21 @@ pub struct ServerSpec {
     pub sign_in: SignIn,
     /// When it is started; `None` leaves that to `GATEWAY_INIT_STRATEGY`.
     pub start: Option<Start>,
+    pub(super) digest: KnownDigest,
 }
+
+/// What [`ServerSpec::digest`] found; every call asks for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownDigest(OnceLock<String>);
+
+/// It follows from the rest.
+impl PartialEq for KnownDigest {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for KnownDigest {}
 
 /// Who shares a server's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +115,13 @@ pub enum Start {
 
 impl ServerSpec {
     /// A digest of everything that decides how the server is started, as written.
-    pub fn digest(&self) -> String {
-        let mut hasher = Sha256::new();
-        let Self { launch, isolation, sign_in, .. } = self;
-        hasher.update(format!("{launch:?} {isolation:?} {sign_in:?}"));
-        format!("{:x}", hasher.finalize())
+    pub fn digest(&self) -> &str {
+        self.digest.0.get_or_init(|| {
+            let mut hasher = Sha256::new();
+            let Self { launch, isolation, sign_in, .. } = self;
+            hasher.update(format!("{launch:?} {isolation:?} {sign_in:?}"));
+            format!("{:x}", hasher.finalize())
+        })
     }
 
     /// An agent's own server; `None` for a reference to a shared one.
@@ -123,6 +139,7 @@ impl ServerSpec {
             startup_timeout: DEFAULT_STARTUP_TIMEOUT,
             sign_in: entry.sign_in.clone(),
             start: Some(if entry.eager { Start::Eager } else { Start::Lazy }),
+            digest: KnownDigest::default(),
         })
     }
 }
@@ -248,6 +265,7 @@ fn read_spec(name: &str, entry: &Value, warnings: &mut Vec<String>) -> Result<Se
         startup_timeout: milliseconds(entry, &["startup_timeout_ms"])?
             .unwrap_or(DEFAULT_STARTUP_TIMEOUT),
         start: read_start(entry)?,
+        digest: KnownDigest::default(),
     })
 }
 

@@ -37,7 +37,7 @@ impl From<String> for Refused {
     }
 }
 
-type Pipes = Lines<DuplexStream, DuplexStream>;
+type Pipes = Lines<DuplexStream>;
 
 /// Opens the stream and waits for the address to post to. `ended` hears why it ended.
 pub(super) async fn connect(

@@ -30,6 +30,12 @@ impl ProgressBook {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Progress under this token goes to `sink` until the returned value goes.
+    pub(super) fn opened(&self, token: ProgressToken, sink: ProgressSink) -> Closing {
+        self.with(|book| book.insert(token.clone(), sink));
+        self.closing(token)
+    }
+
     /// Forgets the call when the returned value goes: later progress is nobody's.
     pub(super) fn closing(&self, token: ProgressToken) -> Closing {
         Closing { book: self.clone(), token }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::ProgressNotificationParam;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -214,7 +215,7 @@ impl Tunnel {
         method: &'static str,
         params: Value,
     ) -> Result<Value, GatewayError> {
-        let mut draft = self.draft(method, server, &params);
+        let mut draft = self.draft(method, server, &raw(&params));
         let verdict = self.judge_server(server);
         draft.evaluation = Some(verdict.clone());
         let result = match verdict.is_allowed() {
@@ -257,7 +258,7 @@ impl Tunnel {
         tell: &Tell,
     ) -> Result<Value, GatewayError> {
         let tool = params.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let arguments = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
+        let arguments = raw(params.get("arguments").unwrap_or(&json!({})));
         let mut draft = self.draft("tools/call", server, &arguments);
         draft.tool = Some(tool.clone());
         draft.call_id = tool_use_id(&params);
@@ -268,7 +269,8 @@ impl Tunnel {
             true => self.call_allowed(server, call, progress_token(&params), tell).await,
             false => Err(GatewayError::DeniedByPolicy { sentence: verdict.sentence().to_owned() }),
         };
-        self.gateway.ledger().record(draft, result, |value: &Value| value.to_string().len())
+        let raw = self.gateway.ledger().record_soon(draft, result, |raw| raw.get().len()).await?;
+        serde_json::from_str(raw.get()).map_err(|error| GatewayError::unreadable(server, &error))
     }
 
     async fn call_allowed(
@@ -277,7 +279,7 @@ impl Tunnel {
         mut call: ToolCall,
         token: Option<Value>,
         tell: &Tell,
-    ) -> Result<Value, GatewayError> {
+    ) -> Result<Box<RawValue>, GatewayError> {
         self.gateway.ledger().ensure_writable()?;
         let downstream = self.server(server)?;
         self.find_tool(downstream, &call.tool).await?;
@@ -333,11 +335,11 @@ impl Tunnel {
             .ok_or_else(|| GatewayError::unavailable(name, "the agent does not have it"))
     }
 
-    fn draft(&self, operation: &'static str, server: &str, arguments: &Value) -> Draft {
+    fn draft(&self, operation: &'static str, server: &str, arguments: &RawValue) -> Draft {
         let caller = Caller::new(self.agent.name.to_string(), KnownBy::Pipe);
         let mut draft = Draft::new(operation, &Who { caller: Some(caller), ..Who::default() });
         draft.server = Some(server.to_owned());
-        draft.bytes_in = arguments.to_string().len();
+        draft.bytes_in = arguments.get().len();
         draft.arguments = self.gateway.ledger().kept_arguments(arguments);
         draft.run = Some(*self.run.lock().unwrap_or_else(PoisonError::into_inner));
         draft
@@ -401,6 +403,10 @@ fn progress_message(token: &Value, news: ProgressNotificationParam) -> Value {
 fn progress_token(params: &Value) -> Option<Value> {
     let token = params.get("_meta")?.get("progressToken")?;
     (!token.is_null()).then(|| token.clone())
+}
+
+fn raw(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 /// The call's id in the agent's conversation, as `claude` sends it along.

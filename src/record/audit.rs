@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::chain::{Head, Place, Removed, hash_of, rotated_name};
@@ -55,6 +55,8 @@ pub struct AuditLog {
     problem: Mutex<Option<String>>,
     /// Whether this process has looked for files that are too old.
     pruned: AtomicBool,
+    /// The note that this process last wrote, and what it says.
+    last: Mutex<Option<(Vec<u8>, Head)>>,
 }
 
 /// The log could not be written, so the request is refused.
@@ -75,6 +77,7 @@ impl AuditLog {
             options,
             problem: Mutex::new(None),
             pruned: AtomicBool::new(false),
+            last: Mutex::new(None),
         }
     }
 
@@ -95,7 +98,12 @@ impl AuditLog {
 
     /// Writes one line. Call it before the answer is sent, and do not send the answer where this fails.
     pub fn record(&self, line: &AuditLine) -> Result<(), AuditUnavailable> {
-        let written = self.log.exclusively(PATIENCE, |tail| self.append(tail, line));
+        self.record_all(std::slice::from_ref(line))
+    }
+
+    /// Writes several lines at once, all of them or none; the price is that of one.
+    pub fn record_all(&self, lines: &[AuditLine]) -> Result<(), AuditUnavailable> {
+        let written = self.log.exclusively(PATIENCE, |tail| self.append(tail, lines));
         let reason = written.err().map(|error: LockBusy| error.to_string());
         self.note_problem(reason.as_deref());
         match reason {
@@ -114,7 +122,7 @@ impl AuditLog {
         *problem = reason.map(str::to_owned);
     }
 
-    fn append(&self, tail: &mut SharedTail<'_>, line: &AuditLine) -> io::Result<()> {
+    fn append(&self, tail: &mut SharedTail<'_>, lines: &[AuditLine]) -> io::Result<()> {
         let mut head = self.head(tail)?;
         if head.bytes > 0 && head.bytes >= self.options.rotate_bytes {
             tail.rotate_to(&rotated_path(self.path(), head.seq))?;
@@ -126,7 +134,7 @@ impl AuditLog {
         if !self.pruned.swap(true, Ordering::Relaxed) {
             head = self.prune(tail, head)?;
         }
-        self.write(tail, &head, line).map(drop)
+        self.write(tail, head, lines).map(drop)
     }
 
     /// Removes full files that are too old. The line that says so comes first: after a crash between the two, files
@@ -142,29 +150,50 @@ impl AuditLog {
             "numbers up to {through} were older than `log_retention` allows and were removed"
         ));
         line.removed = Some(Removed { through: *through, hash: hash_of(&last_line(newest)?) });
-        let head = self.write(tail, &head, &line)?;
+        let head = self.write(tail, head, &[line])?;
         for (_, file) in &files {
             tail.remove_rotated(file)?;
         }
         Ok(head)
     }
 
-    fn write(&self, tail: &mut SharedTail<'_>, head: &Head, line: &AuditLine) -> io::Result<Head> {
-        let position = Link { seq: head.seq + 1, time: now(), prev: &head.hash };
-        let mut text = encode(line, &position, self.options.arguments)?;
-        let bytes = head.bytes + text.len() as u64 + 1;
-        let head = head.after(&text, bytes);
-        text.push('\n');
-        tail.append(text.as_bytes())?;
-        tail.set_note(&serde_json::to_vec(&head)?)?;
+    fn write(
+        &self,
+        tail: &mut SharedTail<'_>,
+        mut head: Head,
+        lines: &[AuditLine],
+    ) -> io::Result<Head> {
+        let (before, time) = (head.bytes, now());
+        let mut text = String::new();
+        for line in lines {
+            let position = Link { seq: head.seq + 1, time, prev: &head.hash };
+            let one = encode(line, &position, self.options.arguments)?;
+            head = head.after(&one, head.bytes + one.len() as u64 + 1);
+            text.push_str(&one);
+            text.push('\n');
+        }
+        tail.append(before, text.as_bytes())?;
+        let note = serde_json::to_vec(&head)?;
+        tail.set_note(&note)?;
+        *self.last() = Some((note, head.clone()));
         Ok(head)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(Vec<u8>, Head)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The end of the chain: what the note says, and where a writer died between line and note, what the file says.
     fn head(&self, tail: &mut SharedTail<'_>) -> io::Result<Head> {
+        let note = tail.note()?;
+        let ours = self.last().take().filter(|(ours, _)| *ours == note);
+        if let Some((_, head)) = ours.filter(|_| !tail.is_due()) {
+            // Nobody has written since we did.
+            return Ok(head);
+        }
+        tail.follow_name()?;
         let bytes = tail.len()?;
-        let noted = Head::read(&tail.note()?);
-        match noted {
+        match Head::read(&note) {
             Some(head) if head.bytes == bytes => Ok(head),
             // Cut from outside: go on from the note, so that `verify` finds the gap.
             Some(head) if head.bytes > bytes => Ok(Head { bytes, ..head }),
@@ -193,7 +222,7 @@ impl AuditLog {
         tail.truncate(head.bytes)?;
         let mut note = AuditLine::new("log_repaired");
         note.reason = Some(format!("{torn} bytes of a line that was never finished were removed"));
-        self.write(tail, &head, &note)
+        self.write(tail, head, &[note])
     }
 }
 

@@ -58,6 +58,7 @@ impl EventFile {
     }
 
     fn write(&self, tail: &mut SharedTail<'_>, bodies: &[String]) -> io::Result<()> {
+        tail.follow_name()?;
         let mut head = head(tail)?;
         if self.is_full(&head) {
             tail.rotate_to(&rotated_path(self.path(), head.seq))?;
@@ -72,7 +73,7 @@ impl EventFile {
             text.push_str(&number(head.seq, body));
             text.push('\n');
         }
-        tail.append(text.as_bytes())?;
+        tail.append(head.bytes, text.as_bytes())?;
         head.bytes += text.len() as u64;
         head.begun.get_or_insert_with(now);
         set_note(tail, &head)
@@ -116,7 +117,7 @@ fn head(tail: &mut SharedTail<'_>) -> io::Result<Head> {
     let mut end = bytes;
     if whole < text.len() {
         // A line that was never finished: the next one must not hang on it.
-        tail.append(b"\n")?;
+        tail.append(bytes, b"\n")?;
         end += 1;
     }
     let lines = text.split(|byte| *byte == b'\n');

@@ -1,6 +1,7 @@
 //! `adjutant gateway`: the gateway's tools and nothing else.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
@@ -11,15 +12,16 @@ use rmcp::model::{
 use rmcp::service::{
     NotificationContext, RequestContext, SubscriptionContext, serve_server_with_ct,
 };
-use rmcp::transport::stdio_pipes;
 use tokio_util::sync::CancellationToken;
 
+use super::fast_lane::{Desk, FastLane, LAST_ANSWERS};
 use super::guest::Guest;
 use super::http::{HttpEnd, HttpServer, Probe};
 use super::raw_results::RawResults;
+use super::wire::stdin_and_stdout;
 use super::{gateway_offers, gateway_tools, offer_changes};
 use crate::gateway::Gateway;
-use crate::identity::Caller;
+use crate::identity::{Caller, Doubt};
 
 const INSTRUCTIONS: &str =
     "Find a server with list_servers, its tools with get_server_tools, call one with execute_tool.";
@@ -28,7 +30,9 @@ const INSTRUCTIONS: &str =
 /// every server.
 pub async fn serve_gateway_stdio(gateway: Arc<Gateway>, stop: CancellationToken) {
     let handler = GatewayServer { gateway: Arc::clone(&gateway) };
-    let serving = serve_server_with_ct(RawResults(handler), stdio_pipes(), stop.clone());
+    let (input, output) = stdin_and_stdout();
+    let (lane, rest) = FastLane::open(Arc::new(handler.clone()), input, output);
+    let serving = serve_server_with_ct(RawResults(handler), rest, stop.clone());
     let served = Box::pin(serving).await;
     match served {
         Ok(service) => {
@@ -39,6 +43,7 @@ pub async fn serve_gateway_stdio(gateway: Arc<Gateway>, stop: CancellationToken)
         }
         Err(_) => {}
     }
+    lane.close(if stop.is_cancelled() { Duration::ZERO } else { LAST_ANSWERS }).await;
     gateway.shutdown().await;
 }
 
@@ -54,6 +59,16 @@ pub async fn serve_gateway_http(gateway: Arc<Gateway>, server: HttpServer, end: 
 #[derive(Clone)]
 struct GatewayServer {
     gateway: Arc<Gateway>,
+}
+
+impl Desk for GatewayServer {
+    fn gateway(&self) -> Option<&Gateway> {
+        Some(&self.gateway)
+    }
+
+    fn caller(&self, tool_use_id: Option<String>) -> Result<Caller, Doubt> {
+        Ok(Caller { tool_use_id, ..Caller::main() })
+    }
 }
 
 impl ServerHandler for GatewayServer {

@@ -9,6 +9,7 @@ use rmcp::model::{
     ProgressNotificationParam, Tool,
 };
 use rmcp::service::RequestContext;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -19,11 +20,11 @@ use crate::identity::{Caller, Doubt};
 
 const LIST_SERVERS: &str = "list_servers";
 const GET_SERVER_TOOLS: &str = "get_server_tools";
-const EXECUTE_TOOL: &str = "execute_tool";
+pub(super) const EXECUTE_TOOL: &str = "execute_tool";
 const STATUS: &str = "get_gateway_status";
 
 /// Progress that waits for a slow client; more is dropped, the newest first.
-const PROGRESS_WAITING: usize = 64;
+pub(super) const PROGRESS_WAITING: usize = 64;
 
 /// The tools, in the order people meet them. Short on purpose: every agent carries them.
 pub fn definitions(debug: bool) -> Vec<Tool> {
@@ -97,11 +98,7 @@ pub async fn call(
         Err(error) => Err(error),
         Ok(agent_id) => {
             let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
-            let (caller, doubt) = match caller {
-                Ok(caller) => (Some(caller).filter(Caller::is_sure), None),
-                Err(doubt) => (None, Some(doubt)),
-            };
-            let who = Who { caller, doubt, agent_id, call_id: Some(call_id) };
+            let who = who(caller, agent_id, call_id);
             dispatch(gateway, &who, name, arguments, context).await
         }
     };
@@ -112,6 +109,15 @@ pub async fn call(
         }
         Err(error) => Ok(failure(&error).into()),
     }
+}
+
+/// Who a call comes from, as far as that is known.
+pub(super) fn who(caller: Result<Caller, Doubt>, agent_id: Option<String>, call_id: String) -> Who {
+    let (caller, doubt) = match caller {
+        Ok(caller) => (Some(caller).filter(Caller::is_sure), None),
+        Err(doubt) => (None, Some(doubt)),
+    };
+    Who { caller, doubt, agent_id, call_id: Some(call_id) }
 }
 
 async fn dispatch(
@@ -141,7 +147,10 @@ async fn dispatch(
         }
         EXECUTE_TOOL => {
             let request = arguments.execute(context)?;
+            let server = request.server.clone();
             let raw = execute(gateway, who, request, context).await?;
+            let raw = serde_json::from_str(raw.get())
+                .map_err(|error| GatewayError::unreadable(&server, &error))?;
             Ok(RawSlot::deliver(context, raw, CallToolResult::success(Vec::new())))
         }
         STATUS => {
@@ -160,7 +169,7 @@ async fn execute(
     who: &Who,
     mut request: Execute,
     context: &RequestContext<RoleServer>,
-) -> Result<Value, GatewayError> {
+) -> Result<Box<RawValue>, GatewayError> {
     let Some(token) = context.meta.get_progress_token() else {
         return gateway.execute(who, request).await;
     };
@@ -193,6 +202,11 @@ fn structured(text: String, value: Value) -> CallToolResult {
 
 fn failure(error: &GatewayError) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(error.text())])
+}
+
+/// A refusal or a failure as JSON, in the revisions that begin with a handshake.
+pub(super) fn failure_json(error: &GatewayError) -> String {
+    json!({ "content": [{ "type": "text", "text": error.text() }], "isError": true }).to_string()
 }
 
 /// A tool's arguments on their way to being understood; `null` means missing.
@@ -274,17 +288,15 @@ impl Arguments {
         })
     }
 
-    fn tool_arguments(&mut self) -> Result<Value, GatewayError> {
-        match self.take("args") {
-            None => Ok(json!({})),
-            Some(value @ Value::Object(_)) => Ok(value),
+    fn tool_arguments(&mut self) -> Result<Box<RawValue>, GatewayError> {
+        let object = match self.take("args") {
+            None => json!({}),
             // Some models write the object as a text.
-            Some(Value::String(text)) => match serde_json::from_str(&text) {
-                Ok(value @ Value::Object(_)) => Ok(value),
-                _ => Err(wrong("args", "an object")),
-            },
-            Some(_) => Err(wrong("args", "an object")),
-        }
+            Some(Value::String(text)) => serde_json::from_str(&text).unwrap_or_default(),
+            Some(value) => value,
+        };
+        let written = object.is_object().then(|| to_raw_value(&object).ok()).flatten();
+        written.ok_or_else(|| wrong("args", "an object"))
     }
 }
 

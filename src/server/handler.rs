@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::time::{interval, timeout};
 
 use super::asking::{self, Way};
+use super::fast_lane::Desk;
 use super::guest::Guest;
 use super::line::Line;
 use super::rounds::{Errand, Matter, Rounds};
@@ -189,6 +190,17 @@ impl Handler {
                 }
             }
         }
+    }
+}
+
+impl Desk for Handler {
+    fn gateway(&self) -> Option<&Gateway> {
+        self.gateway.has_servers().then_some(&self.gateway)
+    }
+
+    fn caller(&self, tool_use_id: Option<String>) -> Result<Caller, Doubt> {
+        let usual = || self.callers.usual.clone();
+        self.callers.of_use(gateway_tools::EXECUTE_TOOL, tool_use_id, usual)
     }
 }
 

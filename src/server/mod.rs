@@ -2,6 +2,7 @@
 
 mod answer;
 mod asking;
+mod fast_lane;
 mod gateway_offers;
 mod gateway_server;
 pub mod gateway_tools;
@@ -17,6 +18,7 @@ mod stdio;
 mod stdio_and_http;
 mod tools;
 mod who;
+mod wire;
 
 pub use gateway_server::{serve_gateway_http, serve_gateway_stdio};
 pub use stdio::{ServeError, serve_stdio};

@@ -1,12 +1,14 @@
 //! `adjutant serve` on stdin and stdout: nothing but protocol goes over them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::ServiceExt;
-use rmcp::transport::stdio_pipes;
 
+use super::fast_lane::{FastLane, LAST_ANSWERS};
 use super::handler::Handler;
 use super::raw_results::RawResults;
+use super::wire::stdin_and_stdout;
 use crate::call::Orchestrator;
 use crate::gateway::Gateway;
 use crate::identity::{Attestations, Caller, Reception};
@@ -33,8 +35,10 @@ pub(super) async fn talk_stdio(
     let handler =
         Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), caller).attested_by(attested);
     let stopping = orchestrator.shutdown().stopping().clone();
+    let (input, output) = stdin_and_stdout();
+    let (lane, rest) = FastLane::open(Arc::new(handler.clone()), input, output);
     let service = tokio::select! {
-        service = RawResults(handler).serve(stdio_pipes()) => service.map_err(|error| ServeError::Handshake(Box::new(error)))?,
+        service = RawResults(handler).serve(rest) => service.map_err(|error| ServeError::Handshake(Box::new(error)))?,
         () = stopping.cancelled() => return Ok(()),
     };
     let stop = service.cancellation_token();
@@ -49,6 +53,7 @@ pub(super) async fn talk_stdio(
             waiting.await.map(drop)
         }
     };
+    lane.close(if stopping.is_cancelled() { Duration::ZERO } else { LAST_ANSWERS }).await;
     ended.map_err(ServeError::Broken)
 }
 

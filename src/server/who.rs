@@ -41,12 +41,21 @@ impl Callers {
         tool: &str,
         context: &RequestContext<RoleServer>,
     ) -> Result<Caller, Doubt> {
-        let tool_use_id = tool_use_id(context);
+        self.of_use(tool, tool_use_id(context), || self.sender(&context.extensions))
+    }
+
+    /// The same, for the call with this id; `sender` is who it is where nothing was attested.
+    pub(super) fn of_use(
+        &self,
+        tool: &str,
+        tool_use_id: Option<String>,
+        sender: impl FnOnce() -> Caller,
+    ) -> Result<Caller, Doubt> {
         let said = match (&self.attested, &tool_use_id) {
             (Some(attested), Some(id)) => attested.take(id, tool)?,
             _ => None,
         };
-        let unattested = || Caller { tool_use_id, ..self.sender(&context.extensions) };
+        let unattested = || Caller { tool_use_id, ..sender() };
         Ok(said.map_or_else(unattested, |said| said.caller()))
     }
 
@@ -77,5 +86,10 @@ impl Callers {
 /// The call's id in Claude Code, where it is one.
 pub(super) fn tool_use_id(context: &RequestContext<RoleServer>) -> Option<String> {
     let id = context.meta.get(TOOL_USE_ID).and_then(Value::as_str)?;
-    (!id.is_empty() && id.len() <= MAX_ID).then(|| id.to_owned())
+    is_tool_use_id(id).then(|| id.to_owned())
+}
+
+/// Whether this can be such an id.
+pub(super) fn is_tool_use_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= MAX_ID
 }

@@ -1,6 +1,10 @@
 //! What goes through the gateway arrives as it was sent: results, errors, progress, cancellation.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use test_case::test_case;
@@ -20,6 +24,74 @@ fn results_of_every_kind_are_the_same_as_directly() {
         // As text: the order of fields and the form of numbers count too.
         assert_eq!(result.to_string(), expected.to_string());
     }
+}
+
+/// An argument that nobody reads makes a call take the long way, through rmcp.
+#[test_case("dev", "good", "echo"; "an answer")]
+#[test_case("dev", "good", "odd"; "every kind of content")]
+#[test_case("dev", "good", "fail"; "a failure of the tool")]
+#[test_case("dev", "good", "protocol_error"; "an error of the protocol")]
+#[test_case("dev", "good", "ecoh"; "a tool that is not there")]
+#[test_case("dev", "god", "echo"; "a server that is not there")]
+#[test_case("guest", "good", "odd"; "a refusal")]
+#[test_case("nobody", "good", "echo"; "an unknown agent")]
+#[test_case("", "good", "echo"; "no agent")]
+fn the_short_way_and_the_long_one_give_the_same_answer(agent: &str, server: &str, tool: &str) {
+    let stage = Stage::with(&["good"]);
+    let mut client = stage.connect();
+    let mut arguments = json!({ "agent_id": agent, "server": server, "tool": tool, "args": {} });
+    let without_id = |mut answer: Value| {
+        answer.as_object_mut().unwrap().remove("id");
+        answer.to_string()
+    };
+    let short = without_id(client.call("execute_tool", arguments.clone()));
+    arguments["nobody-reads-this"] = json!(true);
+    assert_eq!(short, without_id(client.call("execute_tool", arguments)));
+    let log = std::fs::read_to_string(stage.context.root().join("data/audit.jsonl")).unwrap();
+    let line = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        for differs in ["seq", "time", "prev", "call_id", "latency_us"] {
+            line.as_object_mut().unwrap().remove(differs);
+        }
+        line
+    };
+    let lines: Vec<Value> =
+        log.lines().map(line).filter(|line| line["operation"] == "execute_tool").collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert_eq!(lines[0], lines[1], "who, what, by which rule, and the sizes");
+}
+
+#[test]
+fn a_client_that_talks_over_sockets_is_served_like_one_with_pipes() {
+    let stage = Stage::with(&["good"]);
+    let (near, far) = UnixStream::pair().unwrap();
+    let (near_in, far_in) = UnixStream::pair().unwrap();
+    let mut gateway = stage.command();
+    gateway.stdin(OwnedFd::from(far_in)).stdout(OwnedFd::from(far));
+    let mut gateway = gateway.spawn().unwrap();
+    near.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    let (mut input, mut output) = (near_in, BufReader::new(near));
+    let mut tell = |message: &Value| writeln!(input, "{message}").unwrap();
+    let mut hear = || {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    };
+    tell(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "0" },
+    }}));
+    assert_eq!(hear()["result"]["serverInfo"]["name"], "adjutant-gateway");
+    tell(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    // A socket holds far less than this: what does not fit at once waits for its turn.
+    let args = json!({ "text": "x".repeat(3 << 20) });
+    let arguments = json!({ "agent_id": "dev", "server": "good", "tool": "echo", "args": args });
+    let params = json!({ "name": "execute_tool", "arguments": arguments });
+    tell(&json!({ "jsonrpc": "2.0", "id": "one", "method": "tools/call", "params": params }));
+    let answer = hear();
+    assert_eq!(answer["id"], "one");
+    assert_eq!(text(&answer["result"]), args.to_string());
+    drop(input);
+    assert!(gateway.wait().unwrap().success(), "it ends with its client");
 }
 
 #[test]

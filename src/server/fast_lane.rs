@@ -1,0 +1,468 @@
+//! `execute_tool` past everything that it does not need.
+//!
+//! rmcp takes each message apart into typed values, hands it from task to task and puts the answer together again; for a
+//! call that is only passed on, that cost several times the call itself. Here the lines of a caller are looked at first:
+//! a call of `execute_tool` goes straight to the gateway, which judges, records and calls as it always does, and its answer
+//! goes out as the bytes that the server wrote. Every other line, and every call that is in any way out of the ordinary,
+//! is rmcp's.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::io::{
+    AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream, duplex,
+};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::gateway_tools::{self, EXECUTE_TOOL, PROGRESS_WAITING};
+use super::who::is_tool_use_id;
+use crate::gateway::{Execute, Gateway, GatewayError, Outbox};
+use crate::identity::{Caller, Doubt};
+
+/// What rmcp has not read yet of the lines that are its own.
+const RMCP_BUFFER: usize = 64 * 1024;
+/// Longer lines are rmcp's, which knows what is too long.
+const LONGEST_LINE: usize = 8 << 20;
+/// Calls on their way at once; nothing more is read before one of them has ended.
+const MOST_CALLS: usize = 4096;
+/// A caller that takes nothing for so long is not there any more.
+const READ_PATIENCE: Duration = Duration::from_mins(10);
+/// How long calls have for their answers once the caller has said its last word.
+pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// How long the last answers may take to go out.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What a fast call needs to know of the server it comes in by.
+pub(super) trait Desk: Send + Sync + 'static {
+    /// The gateway, where its tools are offered.
+    fn gateway(&self) -> Option<&Gateway>;
+
+    /// Who makes the call with this id of Claude Code; what was attested about it is used up.
+    fn caller(&self, tool_use_id: Option<String>) -> Result<Caller, Doubt>;
+}
+
+/// The lines between a caller and us, with a lane of their own for calls that are only passed on.
+pub(super) struct FastLane {
+    outbox: Outbox,
+    calls: TaskTracker,
+    over: CancellationToken,
+}
+
+impl FastLane {
+    /// Takes a connection over; what it gives back is the rest of it, for rmcp.
+    pub(super) fn open<D: Desk>(
+        desk: Arc<D>,
+        input: impl AsyncRead + Send + Unpin + 'static,
+        output: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> (Self, (DuplexStream, WholeLines)) {
+        let outbox = Outbox::default();
+        tokio::spawn(outbox.clone().drain(output, READ_PATIENCE));
+        let (rest, for_rmcp) = duplex(RMCP_BUFFER);
+        let lane = Self {
+            outbox: outbox.clone(),
+            calls: TaskTracker::new(),
+            over: CancellationToken::new(),
+        };
+        let sorter = Sorter {
+            desk,
+            rest,
+            outbox: outbox.clone(),
+            calls: lane.calls.clone(),
+            over: lane.over.clone(),
+            going_on: Arc::default(),
+            is_open: false,
+        };
+        tokio::spawn(sorter.sort(BufReader::with_capacity(RMCP_BUFFER, input)));
+        (lane, (for_rmcp, WholeLines { outbox, line: Vec::new() }))
+    }
+
+    /// Lets calls end within `grace` and their answers go out; then nothing more is said.
+    pub(super) async fn close(self, grace: Duration) {
+        self.calls.close();
+        if timeout(grace, self.calls.wait()).await.is_err() {
+            self.over.cancel();
+        }
+        let _ = timeout(LAST_WORDS, self.outbox.flushed()).await;
+        self.outbox.close();
+    }
+}
+
+type GoingOn = Arc<Mutex<HashMap<String, CancellationToken>>>;
+
+/// Looks at each line and decides whose it is.
+struct Sorter<D> {
+    desk: Arc<D>,
+    rest: DuplexStream,
+    outbox: Outbox,
+    calls: TaskTracker,
+    over: CancellationToken,
+    /// Fast calls by their ids, as they were written.
+    going_on: GoingOn,
+    /// Set when the caller has shaken hands, which is rmcp's business.
+    is_open: bool,
+}
+
+impl<D: Desk> Sorter<D> {
+    async fn sort(mut self, mut input: BufReader<impl AsyncRead + Unpin>) {
+        let mut line = Vec::new();
+        loop {
+            let Ok(available) = input.fill_buf().await else { return };
+            if available.is_empty() {
+                return;
+            }
+            let end = memchr::memchr(b'\n', available);
+            let taken = end.map_or(available.len(), |end| end + 1);
+            let piece = available.get(..taken).unwrap_or_default();
+            let whole = end.is_some() && line.is_empty();
+            if !whole {
+                line.extend_from_slice(piece);
+            }
+            let ours = match end {
+                Some(_) if whole => self.is_ours(piece),
+                Some(_) => self.is_ours(&line),
+                None => false,
+            };
+            let passed_on = match (end, ours) {
+                (_, true) => Ok(()),
+                (Some(_), false) if whole => self.rest.write_all(piece).await,
+                (Some(_), false) => self.rest.write_all(&line).await,
+                // A line without end is rmcp's to refuse.
+                (None, _) if line.len() > LONGEST_LINE => self.rest.write_all(&line).await,
+                (None, _) => {
+                    input.consume(taken);
+                    continue;
+                }
+            };
+            input.consume(taken);
+            line.clear();
+            if passed_on.is_err() || self.room().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is room for another answer and another call.
+    async fn room(&self) -> io::Result<()> {
+        while self.calls.len() >= MOST_CALLS {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.outbox.room().await
+    }
+
+    fn is_ours(&mut self, line: &[u8]) -> bool {
+        if !self.is_open {
+            self.is_open = memmem::find(line, b"\"notifications/initialized\"").is_some();
+            return false;
+        }
+        if memmem::find(line, b"\"notifications/cancelled\"").is_some() {
+            return self.takes_back(line);
+        }
+        memmem::find(line, EXECUTE_TOOL.as_bytes()).is_some()
+            && line.len() <= LONGEST_LINE
+            && Call::read(line).is_some_and(|call| self.begin(call))
+    }
+
+    fn takes_back(&self, line: &[u8]) -> bool {
+        let Ok(taken_back) = serde_json::from_slice::<TakenBack<'_>>(line) else { return false };
+        let call = lock(&self.going_on).remove(taken_back.params.id.get());
+        call.inspect(CancellationToken::cancel).is_some()
+    }
+
+    fn begin(&self, call: Call) -> bool {
+        if self.desk.gateway().is_none() {
+            return false;
+        }
+        let cancelled = self.over.child_token();
+        let mut going_on = lock(&self.going_on);
+        if going_on.contains_key(&call.id) {
+            return false;
+        }
+        going_on.insert(call.id.clone(), cancelled.clone());
+        drop(going_on);
+        let (desk, outbox) = (Arc::clone(&self.desk), self.outbox.clone());
+        let going_on = Arc::clone(&self.going_on);
+        self.calls.spawn(async move {
+            let id = call.id.clone();
+            let answer = call.answer(&*desk, &outbox, cancelled).await;
+            // A call that was taken back gets no answer.
+            if lock(&going_on).remove(&id).is_some() {
+                let _ = outbox.push(answer.as_bytes());
+            }
+        });
+        true
+    }
+}
+
+fn lock(going_on: &GoingOn) -> MutexGuard<'_, HashMap<String, CancellationToken>> {
+    going_on.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call of `execute_tool` with nothing out of the ordinary.
+struct Call {
+    id: String,
+    tool_use_id: Option<String>,
+    progress_token: Option<Box<RawValue>>,
+    agent_id: Option<String>,
+    execute: Execute,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    jsonrpc: Cow<'a, str>,
+    #[serde(borrow)]
+    id: &'a RawValue,
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    #[serde(borrow)]
+    params: Params<'a>,
+}
+
+/// Whatever else it has makes it rmcp's.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    arguments: Arguments<'a>,
+    #[serde(borrow, rename = "_meta", default)]
+    meta: Meta<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments<'a> {
+    #[serde(borrow, default)]
+    agent_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    server: Cow<'a, str>,
+    #[serde(borrow)]
+    tool: Cow<'a, str>,
+    #[serde(borrow)]
+    args: &'a RawValue,
+    #[serde(default)]
+    timeout_ms: Option<u64>,
+}
+
+/// The newest revision says more with every request, and asks for more in the answer: that is rmcp's.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Meta<'a> {
+    #[serde(borrow, rename = "claudecode/toolUseId", default)]
+    tool_use_id: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "progressToken", default)]
+    progress_token: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct TakenBack<'a> {
+    #[serde(borrow)]
+    params: TakenBackParams<'a>,
+}
+
+#[derive(Deserialize)]
+struct TakenBackParams<'a> {
+    #[serde(borrow, rename = "requestId")]
+    id: &'a RawValue,
+}
+
+impl Call {
+    fn read(line: &[u8]) -> Option<Self> {
+        let Message { jsonrpc, id, method, params } = serde_json::from_slice(line).ok()?;
+        let Params { name, arguments, meta } = params;
+        let ordinary = jsonrpc == "2.0"
+            && method == "tools/call"
+            && name == EXECUTE_TOOL
+            && is_id(id.get())
+            && meta.tool_use_id.as_deref().is_none_or(is_tool_use_id)
+            && meta.progress_token.is_none_or(|token| is_id(token.get()))
+            && !arguments.server.is_empty()
+            && !arguments.tool.is_empty()
+            && arguments.args.get().starts_with('{')
+            && arguments.timeout_ms != Some(0);
+        ordinary.then(|| Self {
+            id: id.get().to_owned(),
+            tool_use_id: meta.tool_use_id.map(Cow::into_owned),
+            progress_token: meta.progress_token.map(RawValue::to_owned),
+            agent_id: arguments.agent_id.map(Cow::into_owned).filter(|id| !id.is_empty()),
+            execute: Execute {
+                server: arguments.server.into_owned(),
+                tool: arguments.tool.into_owned(),
+                arguments: arguments.args.to_owned(),
+                timeout: arguments.timeout_ms.map(Duration::from_millis),
+                cancelled: CancellationToken::new(),
+                progress: None,
+            },
+        })
+    }
+
+    /// The whole line that answers it.
+    async fn answer(
+        mut self,
+        desk: &impl Desk,
+        outbox: &Outbox,
+        cancelled: CancellationToken,
+    ) -> String {
+        let id = std::mem::take(&mut self.id);
+        self.execute.cancelled = cancelled;
+        match self.execute(desk, &id, outbox).await {
+            Ok(raw) => {
+                let mut line = String::with_capacity(40 + id.len() + raw.get().len());
+                line.push_str(r#"{"jsonrpc":"2.0","id":"#);
+                line.push_str(&id);
+                line.push_str(r#","result":"#);
+                line.push_str(raw.get());
+                line.push_str("}\n");
+                line
+            }
+            Err(GatewayError::Downstream { code, message, data }) => {
+                let mut error = json!({ "code": code, "message": message });
+                if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
+                    error.insert("data".to_owned(), data);
+                }
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n")
+            }
+            Err(error) => {
+                let result = gateway_tools::failure_json(&error);
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n")
+            }
+        }
+    }
+
+    async fn execute(
+        mut self,
+        desk: &impl Desk,
+        id: &str,
+        outbox: &Outbox,
+    ) -> Result<Box<RawValue>, GatewayError> {
+        let Some(gateway) = desk.gateway() else {
+            return Err(GatewayError::InvalidArgument { sentence: "there is no gateway".into() });
+        };
+        let call_id = self.tool_use_id.clone().unwrap_or_else(|| id.trim_matches('"').to_owned());
+        let who = gateway_tools::who(desk.caller(self.tool_use_id), self.agent_id, call_id);
+        let Some(token) = self.progress_token else {
+            return gateway.execute(&who, self.execute).await;
+        };
+        let (sender, mut progress) = mpsc::channel(PROGRESS_WAITING);
+        self.execute.progress = Some(sender);
+        let mut executing = std::pin::pin!(gateway.execute(&who, self.execute));
+        let tell = |news| drop(outbox.push(progress_line(&token, news).as_bytes()));
+        loop {
+            tokio::select! {
+                result = &mut executing => {
+                    // What was reported before the answer is told before the answer.
+                    while let Ok(news) = progress.try_recv() {
+                        tell(news);
+                    }
+                    return result;
+                }
+                Some(news) = progress.recv() => tell(news),
+            }
+        }
+    }
+}
+
+/// Numbers and texts identify; whatever else there is, rmcp knows what to say.
+fn is_id(raw: &str) -> bool {
+    raw.starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
+}
+
+fn progress_line(token: &RawValue, news: rmcp::model::ProgressNotificationParam) -> String {
+    let mut params = serde_json::to_value(news).unwrap_or_default();
+    let token = serde_json::from_str(token.get()).unwrap_or_default();
+    if let Some(params) = params.as_object_mut() {
+        params.insert("progressToken".to_owned(), token);
+    }
+    let line = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
+    format!("{line}\n")
+}
+
+/// Where rmcp writes: its lines go out whole, between those of the fast lane.
+pub(super) struct WholeLines {
+    outbox: Outbox,
+    line: Vec<u8>,
+}
+
+impl AsyncWrite for WholeLines {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.line.extend_from_slice(bytes);
+        if let Some(end) = memchr::memrchr(b'\n', &self.line) {
+            let rest = self.line.split_off(end + 1);
+            let whole = std::mem::replace(&mut self.line, rest);
+            self.outbox.push(&whole)?;
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use test_case::test_case;
+
+    fn line(params: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#)
+    }
+
+    const ARGUMENTS: &str = r#"{"server":"s","tool":"t","args":{"b": 1.0,"a":"\u00e9"}}"#;
+
+    #[test]
+    fn an_ordinary_call_is_read_and_its_arguments_stay_as_they_are_written() {
+        let meta = r#"{"claudecode/toolUseId":"toolu_1","progressToken":"p"}"#;
+        let params = format!(r#"{{"name":"execute_tool","arguments":{ARGUMENTS},"_meta":{meta}}}"#);
+        let call = Call::read(line(&params).as_bytes()).unwrap();
+        assert_eq!(call.id, "1");
+        assert_eq!(call.tool_use_id.as_deref(), Some("toolu_1"));
+        assert_eq!(call.progress_token.unwrap().get(), "\"p\"");
+        assert_eq!(call.execute.arguments.get(), r#"{"b": 1.0,"a":"\u00e9"}"#);
+    }
+
+    #[test_case(r#"{"name":"list_servers","arguments":{}}"#; "another tool")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":"{}"}}"#; "arguments as a text")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":[]}}"#; "arguments that are a list")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"","tool":"t","args":{}}}"#; "no server")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t"}}"#; "no arguments")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"agent_id":7,"server":"s","tool":"t","args":{}}}"#; "an agent that is a number")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{},"timeout_ms":0}}"#; "no time")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"requestState":"x"}"#; "a further round")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#; "the newest revision")]
+    #[test_case(r#"{"name":"execute_tool","name":"x","arguments":{"server":"s","tool":"t","args":{}}}"#; "a key twice")]
+    fn what_is_out_of_the_ordinary_is_left_to_rmcp(params: &str) {
+        assert!(Call::read(line(params).as_bytes()).is_none());
+    }
+
+    #[test_case("null"; "no id")]
+    #[test_case("[1]"; "a list")]
+    #[test_case("{}"; "an object")]
+    fn an_odd_id_is_left_to_rmcp(id: &str) {
+        let ordinary = line(&format!(r#"{{"name":"execute_tool","arguments":{ARGUMENTS}}}"#));
+        assert!(Call::read(ordinary.as_bytes()).is_some());
+        let odd = ordinary.replace(r#""id":1"#, &format!(r#""id":{id}"#));
+        assert!(Call::read(odd.as_bytes()).is_none());
+    }
+}
