@@ -20,7 +20,7 @@ use crate::catalog::Agent;
 use crate::claude::{
     Approval, ApprovalRequest, BoxFuture, Handle, HookVerdict, Observation, Parent, ToolUse,
 };
-use crate::gateway::{Tell, Tunnel};
+use crate::gateway::{GatewayError, Tell, Tunnel};
 use crate::outcome::Denial;
 use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
 
@@ -136,6 +136,11 @@ impl Bridge {
     /// The way into the process for its servers; progress is shown in the run that uses it now.
     fn tell(&self) -> Tell {
         self.outlet.tell(self.current().clone(), self.last_sign.clone())
+    }
+
+    /// The text behind a task that begins with a prompt of one of the agent's servers.
+    pub(super) async fn prompt_behind(&self, task: &str) -> Option<Result<String, GatewayError>> {
+        self.tunnel.as_ref()?.prompt_behind(task).await
     }
 
     /// From now on it is this run that uses the process.

@@ -404,6 +404,7 @@ impl Call {
 
     /// Says the message in an open process, and what there is to say to its results.
     pub(super) async fn talk(&mut self, ground: &Ground, open: Open) -> Run {
+        self.put_in_prompt(ground, &open).await;
         let message = self.request.message(&self.caller.name, self.run);
         let mut replies = Replies::new(&message, &ground.wanted, ground.leash.meter.clone());
         let run = converse(open, message, &ground.leash, |result| replies.to(result)).await;
@@ -412,6 +413,20 @@ impl Call {
             self.facts.notes.push(format!("The API failed once ({said}), and was asked again."));
         }
         run
+    }
+
+    /// A task that begins with a prompt of one of the agent's servers has that prompt's text instead.
+    async fn put_in_prompt(&mut self, ground: &Ground, open: &Open) {
+        let asking = open.bridge.prompt_behind(&self.request.prompt);
+        match timeout_at(ground.leash.deadline, asking).await {
+            Ok(Some(Ok(text))) => self.request.prompt = text,
+            Ok(Some(Err(error))) => {
+                let note = format!("The prompt of a server could not be put in: {error}.");
+                self.facts.notes.push(note);
+            }
+            // No prompt is meant; or time is up, and the turn that follows says so.
+            Ok(None) | Err(_) => {}
+        }
     }
 
     /// Says which process the run has, and how its conversation begins.

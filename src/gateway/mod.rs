@@ -38,6 +38,7 @@ mod tapped;
 mod tool_list;
 mod tunnel;
 mod tunnel_open;
+mod tunnel_prompts;
 mod untouched;
 mod views;
 

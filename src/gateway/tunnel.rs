@@ -37,7 +37,7 @@ pub struct Tunnel {
     agent: Arc<Agent>,
     /// Which run calls through it now.
     run: Mutex<RunId>,
-    servers: BTreeMap<String, Lease>,
+    pub(super) servers: BTreeMap<String, Lease>,
     calls: Mutex<HashMap<(String, String), CancellationToken>>,
     over: CancellationToken,
 }
@@ -194,7 +194,7 @@ impl Tunnel {
         Ok(json!({ "tools": tools }))
     }
 
-    async fn page(
+    pub(super) async fn page(
         &self,
         server: &str,
         capability: &str,
@@ -209,7 +209,7 @@ impl Tunnel {
     }
 
     /// A resource or a prompt: judged by the rule for the server, and written down before the answer goes.
-    async fn fetch(
+    pub(super) async fn fetch(
         &self,
         server: &str,
         method: &'static str,

@@ -102,6 +102,27 @@ fn images_structured_results_and_resources_arrive(version: &str) {
     assert!(audit.contains("\"run_id\""), "{audit}");
 }
 
+/// `claude` asks a server at the end of its pipe for no prompts, in neither version: Adjutant puts them in.
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn a_task_may_begin_with_a_prompt_of_its_server(version: &str) {
+    let (Some(stage), Some(program)) = (Stage::new(version), node_program("mcp-server-everything"))
+    else {
+        return;
+    };
+    stage.context.agent("worker", &agent("worker", &program, "stdio", ""));
+    let report = stage.run("worker", "/mcp__own__args-prompt Paris Île de France");
+    assert!(report.get("note").is_none(), "{report}");
+    let told = stage.told();
+    assert!(told.contains("weather in Paris, Île de France?"), "{told}");
+    assert!(!told.contains("/mcp__own"), "{told}");
+    let report = stage.run("worker", "/mcp__own__args-promt Paris");
+    let note = report["note"].as_str().unwrap_or_default();
+    assert!(note.contains("no prompt `args-promt`; is `args-prompt` meant?"), "{report}");
+    let audit = std::fs::read_to_string(stage.context.root().join("data/audit.jsonl")).unwrap();
+    assert_eq!(audit.matches("\"operation\":\"prompts/get\"").count(), 1, "{audit}");
+}
+
 #[test]
 fn a_server_of_its_own_that_speaks_the_older_transport_is_reached() {
     let Some(stage) = Stage::new(NEW) else { return };
