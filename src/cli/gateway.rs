@@ -1,5 +1,7 @@
 //! `adjutant gateway`.
 
+use std::sync::Arc;
+
 use clap::Args;
 
 use super::audit::audit_options;
@@ -8,6 +10,7 @@ use super::exit::Exit;
 use super::http::HttpArguments;
 use super::runtime::{start_prompt_shutdown, start_shutdown};
 use super::{logging, render, runtime};
+use crate::catalog::{IdentityRule, Snapshot};
 use crate::config::{GatewayOptions, Settings};
 use crate::gateway::Gateway;
 use crate::server::http::HttpEnd;
@@ -44,7 +47,7 @@ pub(super) fn run(arguments: &GatewayArguments, settings: &Settings) -> Exit {
     runtime::block_on_one_thread(async {
         match start_prompt_shutdown() {
             Ok(shutdown) => {
-                let gateway = Gateway::start_recording(settings, options, audit_options(settings));
+                let gateway = start(settings, options);
                 serve_gateway_stdio(gateway, shutdown.stopping().clone()).await;
                 Exit::Success
             }
@@ -68,12 +71,20 @@ fn serve_over_http(
             Ok(server) => server,
             Err(error) => return refuse(&error),
         };
-        let gateway = Gateway::start_recording(settings, options, audit_options(settings));
+        let gateway = start(settings, options);
         let end =
             HttpEnd { stopping: shutdown.stopping().clone(), ending: shutdown.ending().clone() };
         serve_gateway_http(gateway, server, end).await;
         Exit::Success
     })
+}
+
+/// The gateway as `agents/defaults.yaml` wants it, if there is one.
+fn start(settings: &Settings, options: GatewayOptions) -> Arc<Gateway> {
+    let gateway = Gateway::start_recording(settings, options, audit_options(settings));
+    let identity = Snapshot::load(settings).orchestration().identity;
+    gateway.require_identity(identity == IdentityRule::Required);
+    gateway
 }
 
 fn no(reason: &str) -> Exit {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ErrorCode, ErrorData, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter,
+    CallToolRequestParams, CallToolResponse, ErrorData, ListToolsResult, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig, SubscriptionFilter,
 };
 use rmcp::service::{
     NotificationContext, RequestContext, SubscriptionContext, serve_server_with_ct,
@@ -15,21 +15,24 @@ use rmcp::service::{
 use tokio_util::sync::CancellationToken;
 
 use super::fast_lane::{Desk, FastLane, LAST_ANSWERS};
-use super::guest::Guest;
 use super::http::{HttpEnd, HttpServer, Probe};
 use super::raw_results::RawResults;
+use super::who::{ATTEST, Callers, no_tool};
 use super::wire::stdin_and_stdout;
 use super::{gateway_offers, gateway_tools, offer_changes};
 use crate::gateway::Gateway;
-use crate::identity::{Caller, Doubt};
+use crate::identity::{Attestations, Caller, Doubt, Reception};
 
 const INSTRUCTIONS: &str =
     "Find a server with list_servers, its tools with get_server_tools, call one with execute_tool.";
 
 /// Serves one client on stdin and stdout until it goes away or `stop` is cancelled, then ends
-/// every server.
+/// every server. Hooks of Claude Code can tell who makes each call.
 pub async fn serve_gateway_stdio(gateway: Arc<Gateway>, stop: CancellationToken) {
-    let handler = GatewayServer { gateway: Arc::clone(&gateway) };
+    let attested = Arc::new(Attestations::default());
+    let _reception = Reception::open(&attested);
+    let callers = Callers::attested(Caller::main(), attested);
+    let handler = GatewayServer { gateway: Arc::clone(&gateway), callers };
     let (input, output) = stdin_and_stdout();
     let (lane, rest) = FastLane::open(Arc::new(handler.clone()), input, output);
     let serving = serve_server_with_ct(RawResults(handler), rest, stop.clone());
@@ -49,7 +52,8 @@ pub async fn serve_gateway_stdio(gateway: Arc<Gateway>, stop: CancellationToken)
 
 /// Serves clients over HTTP until the end, then ends every server.
 pub async fn serve_gateway_http(gateway: Arc<Gateway>, server: HttpServer, end: HttpEnd) {
-    let handler = GatewayServer { gateway: Arc::clone(&gateway) };
+    let callers = Callers::known(Caller::main());
+    let handler = GatewayServer { gateway: Arc::clone(&gateway), callers };
     let probe = Probe { gateway: Arc::clone(&gateway), orchestrator: None };
     server.serve(probe, move || handler.clone(), end).await;
     gateway.shutdown().await;
@@ -59,6 +63,7 @@ pub async fn serve_gateway_http(gateway: Arc<Gateway>, server: HttpServer, end: 
 #[derive(Clone)]
 struct GatewayServer {
     gateway: Arc<Gateway>,
+    callers: Callers,
 }
 
 impl Desk for GatewayServer {
@@ -67,7 +72,8 @@ impl Desk for GatewayServer {
     }
 
     fn caller(&self, tool_use_id: Option<String>) -> Result<Caller, Doubt> {
-        Ok(Caller { tool_use_id, ..Caller::main() })
+        let usual = || self.callers.usual.clone();
+        self.callers.of_use(gateway_tools::EXECUTE_TOOL, tool_use_id, usual)
     }
 }
 
@@ -111,12 +117,14 @@ impl ServerHandler for GatewayServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        if request.name == ATTEST {
+            return self.callers.hear(request.arguments, &context);
+        }
         if !gateway_tools::is_gateway_tool(&request.name, self.gateway.debug()) {
-            let message = format!("there is no tool `{}`", request.name);
-            return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, message, None));
+            return Err(no_tool(&request.name));
         }
         let arguments = request.arguments.unwrap_or_default();
-        let caller = Guest::caller(&context.extensions).unwrap_or_else(Caller::main);
-        gateway_tools::call(&self.gateway, Ok(caller), &request.name, arguments, &context).await
+        let caller = self.callers.of(&request.name, &context);
+        gateway_tools::call(&self.gateway, caller, &request.name, arguments, &context).await
     }
 }

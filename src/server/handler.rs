@@ -6,7 +6,7 @@ use std::time::Duration;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorCode, ErrorData, JsonObject,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, JsonObject,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter,
     Tool,
 };
@@ -21,12 +21,12 @@ use super::fast_lane::Desk;
 use super::guest::Guest;
 use super::line::Line;
 use super::rounds::{Errand, Matter, Rounds};
-use super::who::{ATTEST, Callers};
+use super::who::{ATTEST, Callers, no_tool};
 use super::{answer, gateway_offers, gateway_tools, offer_changes, progress, tools};
 use crate::base::{one_line, shorten};
 use crate::call::{Orchestrator, Request, StatusBoard};
 use crate::gateway::Gateway;
-use crate::identity::{Attestations, Caller, Doubt};
+use crate::identity::{Caller, Doubt};
 use crate::outcome::{Code, Failure, Report};
 
 /// How long an answer waits for the last progress before it.
@@ -48,16 +48,9 @@ impl Handler {
     pub(super) fn new(
         orchestrator: Arc<Orchestrator>,
         gateway: Arc<Gateway>,
-        caller: Caller,
+        callers: Callers,
     ) -> Self {
-        let callers = Callers { usual: caller, attested: None };
         Self { orchestrator, gateway, callers, rounds: Rounds::default() }
-    }
-
-    /// The same, with callers that hooks of Claude Code tell apart.
-    pub(super) fn attested_by(mut self, attested: Arc<Attestations>) -> Self {
-        self.callers.attested = Some(attested);
-        self
     }
 
     fn tools(&self, caller: &Caller) -> Vec<Tool> {
@@ -232,12 +225,7 @@ impl ServerHandler for Handler {
         }
         let caller = self.callers.of(&request.name, &context);
         match (request.name.as_ref(), caller) {
-            (ATTEST, _) => {
-                match self.callers.hear(request.arguments.unwrap_or_default(), &context) {
-                    Some(heard) => Ok(heard.into()),
-                    None => Err(no_tool(ATTEST)),
-                }
-            }
+            (ATTEST, _) => self.callers.hear(request.arguments, &context),
             (tools::RUN_SUBAGENT | tools::RUN_SUBAGENTS, Ok(caller)) => {
                 self.delegate(request, caller, &context).await
             }
@@ -335,10 +323,6 @@ fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
         let help = "call it with the arguments that its schema lists";
         Failure::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"), help)
     })
-}
-
-fn no_tool(name: &str) -> ErrorData {
-    ErrorData::new(ErrorCode::INVALID_PARAMS, format!("there is no tool `{name}`"), None)
 }
 
 fn mismatch(caller: &Caller, claimed: &str) -> Failure {

@@ -8,6 +8,7 @@ use rmcp::ServiceExt;
 use super::fast_lane::{FastLane, LAST_ANSWERS};
 use super::handler::Handler;
 use super::raw_results::RawResults;
+use super::who::Callers;
 use super::wire::stdin_and_stdout;
 use crate::call::Orchestrator;
 use crate::gateway::Gateway;
@@ -32,8 +33,8 @@ pub(super) async fn talk_stdio(
 ) -> Result<(), ServeError> {
     let attested = Arc::new(Attestations::default());
     let _reception = Reception::open(&attested);
-    let handler =
-        Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), caller).attested_by(attested);
+    let callers = Callers::attested(caller, attested);
+    let handler = Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), callers);
     let stopping = orchestrator.shutdown().stopping().clone();
     let (input, output) = stdin_and_stdout();
     let (lane, rest) = FastLane::open(Arc::new(handler.clone()), input, output);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::handler::Handler;
 use super::http::{HttpEnd, HttpServer, Probe};
 use super::stdio::{ServeError, talk_stdio};
+use super::who::Callers;
 use crate::call::Orchestrator;
 use crate::gateway::Gateway;
 use crate::identity::Caller;
@@ -53,7 +54,8 @@ async fn http(
     let end = HttpEnd { stopping: shutdown.stopping().clone(), ending: shutdown.ending().clone() };
     // The session of Claude Code that started us is not theirs.
     let caller = Caller { session_id: None, ..caller };
-    let handler = Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), caller);
+    let callers = Callers::known(caller);
+    let handler = Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), callers);
     let probe =
         Probe { gateway: Arc::clone(gateway), orchestrator: Some(Arc::clone(orchestrator)) };
     server.serve(probe, move || handler.clone(), end).await;

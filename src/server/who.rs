@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rmcp::RoleServer;
-use rmcp::model::{CallToolResult, Extensions, JsonObject};
+use rmcp::model::{CallToolResponse, CallToolResult, ErrorCode, ErrorData, Extensions, JsonObject};
 use rmcp::service::RequestContext;
 use serde_json::Value;
 
@@ -25,10 +25,20 @@ pub(super) struct Callers {
     /// Who it is where nothing attests anything.
     pub(super) usual: Caller,
     /// What is attested; `None` where nothing ever is, because the connection itself says who calls.
-    pub(super) attested: Option<Arc<Attestations>>,
+    attested: Option<Arc<Attestations>>,
 }
 
 impl Callers {
+    /// Callers that the connection itself names.
+    pub(super) fn known(usual: Caller) -> Self {
+        Self { usual, attested: None }
+    }
+
+    /// Callers that hooks of Claude Code tell apart.
+    pub(super) fn attested(usual: Caller, attested: Arc<Attestations>) -> Self {
+        Self { usual, attested: Some(attested) }
+    }
+
     /// Who sent a request, whatever was attested about it: whoever its token was made for, else whoever the
     /// connection is for.
     pub(super) fn sender(&self, extensions: &Extensions) -> Caller {
@@ -63,14 +73,15 @@ impl Callers {
     /// as the hook's decision.
     pub(super) fn hear(
         &self,
-        arguments: JsonObject,
+        arguments: Option<JsonObject>,
         context: &RequestContext<RoleServer>,
-    ) -> Option<CallToolResult> {
-        let attested = self.attested.as_ref()?;
+    ) -> Result<CallToolResponse, ErrorData> {
         // A hook's call is no tool use.
-        if context.meta.get(TOOL_USE_ID).is_some() {
-            return None;
-        }
+        let is_tool_use = context.meta.get(TOOL_USE_ID).is_some();
+        let Some(attested) = self.attested.as_ref().filter(|_| !is_tool_use) else {
+            return Err(no_tool(ATTEST));
+        };
+        let arguments = arguments.unwrap_or_default();
         match Attestation::of_payload(&Value::Object(arguments)) {
             Some(said) => {
                 attested.add(said, Way::Connection);
@@ -79,8 +90,13 @@ impl Callers {
                 tracing::warn!("a hook's attestation could not be read; its call is unattested");
             }
         }
-        Some(CallToolResult::success(Vec::new()))
+        Ok(CallToolResult::success(Vec::new()).into())
     }
+}
+
+/// What is answered to a call of a tool that there is not, or not for this caller.
+pub(super) fn no_tool(name: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::INVALID_PARAMS, format!("there is no tool `{name}`"), None)
 }
 
 /// The call's id in Claude Code, where it is one.

@@ -5,7 +5,7 @@ mod native;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -46,10 +46,15 @@ pub(crate) fn stage(version: &str) -> Option<Stage> {
 
 /// Lets the real `claude` work on a script as the main agent.
 pub(crate) fn main_agent(stage: &Stage, script: &str) -> Output {
+    start_main_agent(stage, script).wait_with_output().unwrap()
+}
+
+/// The same, while it works.
+pub(crate) fn start_main_agent(stage: &Stage, script: &str) -> Child {
     let mut command = Command::new(&stage.claude);
     command
         .args(["-p", "--output-format", "stream-json", "--verbose"])
-        .args(["--settings", r#"{"enabledMcpjsonServers": ["adjutant"]}"#])
+        .args(["--settings", r#"{"enabledMcpjsonServers": ["adjutant", "tools"]}"#])
         .args(["--permission-mode", "bypassPermissions"])
         .env_clear()
         .envs(scripted_environment(&stage.model, &stage.context.home()))
@@ -60,7 +65,7 @@ pub(crate) fn main_agent(stage: &Stage, script: &str) -> Output {
         .stdout(Stdio::piped());
     let mut child = command.spawn().expect("claude starts");
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), script.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    child
 }
 
 /// The lines of the audit log with that operation.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
 use super::json_text::JsonRefused;
-use super::merge::{self, HOOKS, Merged};
+use super::merge::{self, Merged};
 use super::section::{self, MarksRefused};
 use crate::base::{self, ReadRefused};
 use crate::catalog::{Snapshot, subagents_section};
@@ -86,9 +86,10 @@ pub(super) enum InitError {
 /// Everything that makes a project ready for Claude Code.
 pub(super) fn whole(settings: &Settings, program: &str) -> Result<Vec<Change>, InitError> {
     let root = &settings.root;
-    let mut changes = vec![json_file(root, SERVERS_FILE, |text| merge::add_server(text, program))?];
-    let with_hooks = |text: Option<&str>| merge::add_hooks(text, program, HOOKS);
-    changes.push(json_file(root, SETTINGS_FILE, with_hooks)?);
+    let servers = json_file(root, SERVERS_FILE, |text| merge::add_server(text, program))?;
+    let ours = merge::own_servers(&servers.after);
+    let hooks = json_file(root, SETTINGS_FILE, |text| merge::add_hooks(text, program, &ours))?;
+    let mut changes = vec![servers, hooks];
     let first = first_agent(settings)?;
     let section = section_of(settings, first.as_ref())?;
     changes.extend(first);

@@ -116,6 +116,10 @@ fn socket(client: &McpClient) -> PathBuf {
 
 /// Says something at a socket, from a process of Python's whose family is as `family` makes it.
 fn say_at(socket: &PathBuf, family: &str, payload: &Value) -> String {
+    say_from(Command::new("python3"), socket, family, payload)
+}
+
+fn say_from(mut python: Command, socket: &PathBuf, family: &str, payload: &Value) -> String {
     let script = format!(
         "import os,socket,sys,time\n\
          r,w=os.pipe()\n\
@@ -128,8 +132,7 @@ fn say_at(socket: &PathBuf, family: &str, payload: &Value) -> String {
          if os.getpid()!=first: os._exit(0)\n\
          print(os.read(r,99).decode())"
     );
-    let output =
-        Command::new("python3").args(["-c", &script]).arg(socket).arg(payload.to_string()).output();
+    let output = python.args(["-c", &script]).arg(socket).arg(payload.to_string()).output();
     let output = output.expect("python3 starts");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
@@ -144,6 +147,20 @@ const ORPHAN: &str = "first=os.getpid()\n\
     while os.getppid()==parent: time.sleep(0.001)";
 /// A process of another user.
 const STRANGER: &str = "first=os.getpid(); os.setuid(65534)";
+
+/// The same for one that no folder's rights keep out.
+fn say_as_stranger_with_keys(socket: &PathBuf, payload: &Value) -> Option<String> {
+    let keys =
+        ["--reuid=65534", "--inh-caps=+dac_override", "--ambient-caps=+dac_override", "python3"];
+    let able = Command::new("setpriv").args(keys).args(["-c", "pass"]).output();
+    if !able.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED, for want of root and setpriv: another user at the socket");
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(keys);
+    Some(say_from(command, socket, CHILD, payload))
+}
 
 #[test]
 fn a_hook_attests_by_the_socket_and_everything_is_private() {
@@ -172,6 +189,81 @@ fn a_hook_attests_by_the_socket_and_everything_is_private() {
     client.ends();
     assert!(!path.exists(), "the socket is removed with the server");
     assert_eq!(hook_log(&context), "");
+}
+
+/// The gateway's tools, called by whom the hook says.
+fn execute(client: &mut McpClient, id: &str, claimed: Option<&str>) -> Value {
+    let mut execute = json!({"server": "good", "tool": "echo", "args": {"text": "x"}});
+    if let Some(claimed) = claimed {
+        execute["agent_id"] = claimed.into();
+    }
+    call(client, id, "execute_tool", &execute)
+}
+
+/// What the server behind answers to it.
+const ECHO: &str = r#"{"text":"x"}"#;
+
+#[test]
+fn the_gateway_alone_takes_attestations_as_serve_does() {
+    let context = project();
+    let mut client = McpClient::connect(context.adjutant(["gateway"]));
+    let is_known = |agent: &str, known_by: &str, decision: &str| {
+        let line = newest(&context);
+        assert_eq!(
+            [&line["agent"], &line["known_by"], &line["decision"]],
+            [agent, known_by, decision],
+            "{line}"
+        );
+    };
+    attest(&context, &payload("t1", "execute_tool", Some("code-reviewer")));
+    assert_eq!(text(&execute(&mut client, "t1", None)), ECHO);
+    is_known("code-reviewer", "attested", "allow");
+    let told = execute(&mut client, "t1", None);
+    assert!(
+        text(&told).starts_with("IDENTITY_MISMATCH: the attestation of this call was used"),
+        "{told}"
+    );
+    attest(&context, &payload("t2", "execute_tool", Some("code-reviewer")));
+    let told = execute(&mut client, "t2", Some("main"));
+    assert!(
+        text(&told).starts_with("IDENTITY_MISMATCH: this call comes from `code-reviewer`"),
+        "{told}"
+    );
+    is_known("code-reviewer", "attested", "deny");
+    // Without an attestation it is as before.
+    assert_eq!(text(&execute(&mut client, "t3", Some("main"))), ECHO);
+    is_known("main", "asserted", "allow");
+
+    // Over the connection itself: a hook's call carries no id, a model's does.
+    let mut said = payload("t4", "execute_tool", Some("code-reviewer"));
+    said.as_object_mut().unwrap().retain(|key, _| key != "hook_event_name" && key != "tool_input");
+    let refused = call(&mut client, "t5", "attest_call", &said);
+    assert!(
+        refused["error"]["message"].as_str().unwrap().contains("there is no tool"),
+        "{refused}"
+    );
+    assert_eq!(client.call("attest_call", said)["content"], json!([]));
+    assert_eq!(text(&execute(&mut client, "t4", Some("code-reviewer"))), ECHO);
+    is_known("code-reviewer", "attested", "allow");
+    // From now on the word of a process alone is not enough.
+    attest(&context, &payload("t6", "execute_tool", Some("code-reviewer")));
+    assert_eq!(text(&execute(&mut client, "t6", Some("main"))), ECHO);
+    is_known("main", "asserted", "allow");
+    let listed = client.request("tools/list", json!({})).to_string();
+    assert!(listed.contains("execute_tool") && !listed.contains("attest_call"), "{listed}");
+}
+
+#[test]
+fn the_gateway_alone_refuses_who_is_not_attested_where_that_is_required() {
+    let context = project();
+    context.write("agents/defaults.yaml", "identity: required\n");
+    let mut client = McpClient::connect(context.adjutant(["gateway"]));
+    assert!(
+        text(&execute(&mut client, "t1", Some("main"))).contains("nothing attests who is calling")
+    );
+    assert_eq!(newest(&context)["decision"], "deny");
+    attest(&context, &payload("t2", "execute_tool", None));
+    assert_eq!(text(&execute(&mut client, "t2", None)), ECHO);
 }
 
 #[test_case(Some("code-reviewer"), "main"; "a subagent as main")]
@@ -239,6 +331,11 @@ fn c2_another_session_and_another_user_are_not_heard() {
     assert_eq!(say_at(&path, ORPHAN, &forged), "nothing");
     if nix::unistd::geteuid().is_root() {
         assert_eq!(say_at(&path, STRANGER, &forged), "PermissionError");
+    } else {
+        eprintln!("SKIPPED, for want of root: another user at the folder");
+    }
+    if let Some(said) = say_as_stranger_with_keys(&path, &forged) {
+        assert_eq!(said, "nothing", "the server looks who it is");
     }
     assert_eq!(run(&mut client, "t1")["structuredContent"]["result"], "done");
     assert_eq!(newest(&context)["known_by"], "fallback");
@@ -247,6 +344,9 @@ fn c2_another_session_and_another_user_are_not_heard() {
     // What it says must make sense.
     assert_eq!(say_at(&path, CHILD, &json!({"tool_use_id": "t3"})), "nothing");
     assert_eq!(say_at(&path, CHILD, &json!("x".repeat(100_000))), "nothing");
+    let mut padded = payload("t3", "run_subagent", Some("code-reviewer"));
+    padded["tool_input"] = "x".repeat(100_000).into();
+    assert_eq!(say_at(&path, CHILD, &padded), "nothing", "too long, though all of it is there");
     assert_eq!(run(&mut client, "t2")["structuredContent"]["result"], "done");
     assert_eq!(newest(&context)["known_by"], "attested");
 }

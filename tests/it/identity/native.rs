@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use super::{audited, main_agent, stage, used};
+use crate::gateway::faulty;
 use crate::support::stage::{NEW, OLD, Stage};
 
 const TIMES: usize = 10;
@@ -40,19 +41,23 @@ fn keep(stage: &Stage, hooks: Hooks) {
 fn calls(times: usize) -> String {
     let run = json!({"agent_name": "for-main", "prompt": "FAKE result done"});
     let execute = json!({"server": "good", "tool": "echo", "args": {"text": "x"}});
-    let round = format!(
-        "CALL mcp__adjutant__run_subagent {run}\nCALL mcp__adjutant__execute_tool {execute}\n"
-    );
+    let round =
+        format!("PAR mcp__adjutant__run_subagent {run} ;; mcp__adjutant__execute_tool {execute}\n");
     round.repeat(times)
 }
 
-/// Lets both do that at once; what the main agent's stream said.
+/// Lets both do that at once; what the main agent's stream said. The main agent ends when all calls of both are judged.
 fn both(stage: &Stage, times: usize) -> String {
     let task = json!({
         "description": "review", "subagent_type": "code-reviewer", "run_in_background": true,
         "prompt": format!("{}SAY reviewed", calls(times)),
     });
-    let script = format!("CALL Task {task}\n{}SLEEP 2\nSAY done", calls(times));
+    let judged = "grep -cE '\"operation\":\"(run_subagent|execute_tool)\"' data/audit.jsonl";
+    let before = audited(stage, "run_subagent").len() + audited(stage, "execute_tool").len();
+    let all = before + 4 * times;
+    let wait = json!({ "command": format!(
+        "for look in $(seq 300); do [ \"$({judged})\" -ge {all} ] && break; sleep 0.1; done") });
+    let script = format!("CALL Task {task}\n{}CALL Bash {wait}\nSAY done", calls(times));
     String::from_utf8_lossy(&main_agent(stage, &script).stdout).into_owned()
 }
 
@@ -152,4 +157,60 @@ fn c3_a_native_subagent_with_a_shell_cannot_become_main(version: &str, hooks: Ho
     assert_eq!([&lines[0]["decision"], &lines[0]["error"]], ["deny", "IDENTITY_MISMATCH"]);
     let why = "two attestations of this call contradict each other";
     assert_eq!(lines[0]["reason"], why, "{}", lines[0]);
+}
+
+/// The gateway is all that Claude Code started, under a name of its user's choice.
+fn gateway_stage(version: &str) -> Option<Stage> {
+    let stage = Stage::new(version)?;
+    stage.context.write(
+        ".claude/agents/code-reviewer.md",
+        "---\nname: code-reviewer\ndescription: Reviews code\n---\nYou review.\n",
+    );
+    stage.context.write(
+        ".mcp-gateway-rules.json",
+        r#"{"agents": {"main": {"allow": {"servers": ["good"]}}, "code-reviewer": {"allow": {"servers": ["good"]}}}}"#,
+    );
+    let behind = json!({ "mcpServers": { "good": { "command": faulty() } } });
+    stage.context.write("behind.json", behind.to_string());
+    let gateway = json!({
+        "command": env!("CARGO_BIN_EXE_adjutant"), "args": ["gateway"],
+        "env": { "GATEWAY_MCP_CONFIG": "behind.json" },
+    });
+    let servers = |servers: Value| json!({ "mcpServers": servers }).to_string();
+    stage.context.write(".mcp.json", servers(json!({ "tools": gateway })));
+    assert!(stage.context.run(["init"]).status.success());
+    stage.context.write(".mcp.json", servers(json!({ "tools": gateway })));
+    Some(stage)
+}
+
+#[test_case(NEW, Hooks::All; "new, all hooks")]
+#[test_case(OLD, Hooks::Processes; "old, processes alone")]
+fn the_gateway_alone_tells_them_apart_too(version: &str, hooks: Hooks) {
+    let Some(stage) = gateway_stage(version) else { return };
+    keep(&stage, hooks);
+    let call = |arguments: &Value| format!("CALL mcp__tools__execute_tool {arguments}\n");
+    let mut execute = json!({"server": "good", "tool": "echo", "args": {"text": "x"}});
+    let mut scripts = call(&execute);
+    execute["agent_id"] = "main".into();
+    scripts.push_str(&call(&execute));
+    let task = json!({
+        "description": "review", "subagent_type": "code-reviewer", "prompt": format!("{scripts}SAY reviewed"),
+        "run_in_background": false,
+    });
+    let output = main_agent(&stage, &format!("CALL Task {task}\n{scripts}SAY done"));
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = audited(&stage, "execute_tool");
+    let said: Vec<[&str; 4]> = lines
+        .iter()
+        .map(|line| {
+            ["agent", "known_by", "decision", "error"].map(|key| line[key].as_str().unwrap_or(""))
+        })
+        .collect();
+    let expected = [
+        ["code-reviewer", "attested", "allow", ""],
+        ["code-reviewer", "attested", "deny", "IDENTITY_MISMATCH"],
+        ["main", "attested", "allow", ""],
+        ["main", "attested", "allow", ""],
+    ];
+    assert_eq!(said, expected, "{told}");
 }
