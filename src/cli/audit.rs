@@ -1,21 +1,18 @@
 //! `adjutant audit`: what was asked for, what was decided, and whether the log is as it was written.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
 
 use super::exit::Exit;
+use super::log_view::{Judged, LogView, age};
 use super::{problems, render};
-use crate::base::{Timestamp, now, one_line, parse_age, shorten};
+use crate::base::{LockBusy, Timestamp, now, one_line, shorten};
 use crate::catalog::{AuditRule, KeptArguments, Snapshot};
 use crate::config::{GatewayFiles, Settings};
-use crate::record::{ArgumentDetail, AuditOptions, LogTail, Verification, verify};
-
-const FOLLOW_EVERY: Duration = Duration::from_millis(200);
+use crate::record::{ArgumentDetail, AuditOptions, Verification, verify};
 
 /// `adjutant audit`.
 #[expect(clippy::struct_excessive_bools, reason = "a command line is made of switches")]
@@ -94,14 +91,17 @@ pub(super) fn run(settings: &Settings, arguments: &AuditArguments) -> Exit {
     if arguments.verify {
         return check(&path, arguments.json);
     }
-    // Before what is there is read, so that nothing written meanwhile falls between the two.
-    let tail = arguments.follow.then(|| LogTail::at_end(&path));
-    match (show(&path, arguments), tail) {
-        (Err(exit), _) => exit,
-        (Ok(_), None) => Exit::Success,
-        (Ok(last), Some(Ok(tail))) => follow(&path, arguments, tail, last),
-        (Ok(_), Some(Err(error))) => cannot_read(&path, error),
-    }
+    let view = LogView { path: &path, limit: arguments.limit, follow: arguments.follow };
+    let judge = |line: &str| {
+        let shown = serde_json::from_str::<Shown>(line).ok()?;
+        Some(Judged { number: shown.seq, is_wanted: is_wanted(&shown, arguments) })
+    };
+    let shown = view.show(
+        |each| read(&path, |line| judge(line).into_iter().for_each(|judged| each(line, judged))),
+        judge,
+        |line| print(line, arguments.json),
+    );
+    shown.map_or_else(|error| cannot_read(&path, error), |()| Exit::Success)
 }
 
 /// How the log is kept, as `agents/defaults.yaml` says.
@@ -154,50 +154,12 @@ fn say(path: &Path, found: &Verification) {
     render::data(format_args!("newest hash {}", found.newest_hash));
 }
 
-/// Shows what is there, and says the number of its last line.
-fn show(path: &Path, arguments: &AuditArguments) -> Result<u64, Exit> {
-    let mut kept: VecDeque<String> = VecDeque::new();
-    let mut last = 0;
-    let read = verify(path, |line| {
-        let Ok(shown) = serde_json::from_str::<Shown>(line) else { return };
-        last = last.max(shown.seq);
-        if is_wanted(&shown, arguments) {
-            kept.push_back(line.to_owned());
-            if kept.len() > arguments.limit {
-                kept.pop_front();
-            }
-        }
-    });
-    match read {
-        Ok(found) if !found.problems.is_empty() => {
-            render::talk(
-                "warning: the log is not as it was written; see `adjutant audit --verify`",
-            );
-        }
-        Ok(_) => {}
-        Err(error) => return Err(cannot_read(path, error)),
+/// Gives out every line, and says so where the log is not as it was written.
+fn read(path: &Path, each: impl FnMut(&str)) -> Result<(), LockBusy> {
+    if !verify(path, each)?.problems.is_empty() {
+        render::talk("warning: the log is not as it was written; see `adjutant audit --verify`");
     }
-    for line in &kept {
-        print(line, arguments.json);
-    }
-    Ok(last)
-}
-
-/// Until somebody ends it.
-fn follow(path: &Path, arguments: &AuditArguments, mut tail: LogTail, last: u64) -> Exit {
-    loop {
-        let lines = match tail.next_lines() {
-            Ok(lines) => lines,
-            Err(error) => return cannot_read(path, error),
-        };
-        for line in lines {
-            let shown = serde_json::from_str::<Shown>(&line);
-            if shown.is_ok_and(|shown| shown.seq > last && is_wanted(&shown, arguments)) {
-                print(&line, arguments.json);
-            }
-        }
-        thread::sleep(FOLLOW_EVERY);
-    }
+    Ok(())
 }
 
 fn is_wanted(shown: &Shown, arguments: &AuditArguments) -> bool {
@@ -253,9 +215,4 @@ fn cannot_read(path: &Path, error: impl std::fmt::Display) -> Exit {
     let path: PathBuf = path.to_path_buf();
     render::problem(format_args!("the audit log `{}` cannot be read: {error}", path.display()));
     Exit::Usage
-}
-
-fn age(text: &str) -> Result<Duration, String> {
-    parse_age(text)
-        .ok_or_else(|| "an age is a number and a unit, such as `30m`, `12h` or `7d`".to_owned())
 }

@@ -1,21 +1,17 @@
 //! `adjutant events`: what the main agent, its native subagents and ours have done, and do.
 
-use std::collections::VecDeque;
-use std::fmt::Display;
-use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
 use super::exit::Exit;
+use super::log_view::{Judged, LogView, age};
 use super::render;
-use crate::base::{Timestamp, now, one_line, parse_age, shorten};
+use super::runs::names_run;
+use crate::base::{Timestamp, now, one_line, shorten};
 use crate::config::Settings;
-use crate::record::{LogTail, RecordedEvent, event_path, read_events};
-
-const FOLLOW_EVERY: Duration = Duration::from_millis(100);
+use crate::record::{RecordedEvent, event_path, read_events};
 
 /// `adjutant events`.
 #[derive(Debug, Args)]
@@ -43,58 +39,26 @@ pub(super) struct EventsArguments {
     limit: usize,
 }
 
-fn age(text: &str) -> Result<Duration, String> {
-    parse_age(text)
-        .ok_or_else(|| "write a number and a unit: `30d`, `12h`, `45m` or `10s`".to_owned())
-}
-
 pub(super) fn run(settings: &Settings, arguments: &EventsArguments) -> Exit {
     let path = event_path(&settings.data_dir());
-    // Before what is there is read, so that nothing written meanwhile falls between the two.
-    let tail = arguments.follow.then(|| LogTail::at_end(&path));
-    match (show(&path, arguments), tail) {
-        (Err(exit), _) => exit,
-        (Ok(_), None) => Exit::Success,
-        (Ok(last), Some(Ok(tail))) => follow(&path, arguments, tail, last),
-        (Ok(_), Some(Err(error))) => cannot_read(&path, error),
-    }
-}
-
-/// Shows what is there, and says the number of its last line.
-fn show(path: &Path, arguments: &EventsArguments) -> Result<u64, Exit> {
-    let mut kept: VecDeque<String> = VecDeque::new();
-    let mut last = 0;
     let since = arguments.since.and_then(|age| now().checked_sub(age).ok());
-    let read = read_events(path, since, |line, event| {
-        last = last.max(number(&event));
-        if is_wanted(&event, arguments) {
-            kept.push_back(line.to_owned());
-            if kept.len() > arguments.limit {
-                kept.pop_front();
-            }
+    let judged = |event: &RecordedEvent| Judged {
+        number: number(event),
+        is_wanted: is_wanted(event, arguments),
+    };
+    let view = LogView { path: &path, limit: arguments.limit, follow: arguments.follow };
+    let shown = view.show(
+        |each| read_events(&path, since, |line, event| each(line, judged(&event))),
+        |line| RecordedEvent::parse(line).as_ref().map(judged),
+        |line| print(line, arguments.json),
+    );
+    match shown {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            let path = path.display();
+            render::problem(format_args!("the events `{path}` cannot be read: {error}"));
+            Exit::Usage
         }
-    });
-    read.map_err(|error| cannot_read(path, error))?;
-    for line in &kept {
-        print(line, arguments.json);
-    }
-    Ok(last)
-}
-
-/// Until somebody ends it.
-fn follow(path: &Path, arguments: &EventsArguments, mut tail: LogTail, last: u64) -> Exit {
-    loop {
-        let lines = match tail.next_lines() {
-            Ok(lines) => lines,
-            Err(error) => return cannot_read(path, error),
-        };
-        for line in lines {
-            let event = RecordedEvent::parse(&line);
-            if event.is_some_and(|event| number(&event) > last && is_wanted(&event, arguments)) {
-                print(&line, arguments.json);
-            }
-        }
-        thread::sleep(FOLLOW_EVERY);
     }
 }
 
@@ -103,9 +67,7 @@ fn number(event: &RecordedEvent) -> u64 {
 }
 
 fn is_wanted(event: &RecordedEvent, arguments: &EventsArguments) -> bool {
-    let run = event.text("run_id").unwrap_or_default();
-    let is_run =
-        |wanted: &str| !wanted.is_empty() && (run.starts_with(wanted) || run.ends_with(wanted));
+    let is_run = |wanted: &str| event.run().is_some_and(|run| names_run(wanted, run));
     arguments.agent.as_deref().is_none_or(|agent| agent == event.agent())
         && arguments.run.as_deref().is_none_or(is_run)
         && (arguments.kinds.is_empty() || arguments.kinds.iter().any(|kind| kind == event.name()))
@@ -154,9 +116,4 @@ fn about(event: &RecordedEvent) -> Option<&str> {
     });
     let keys = ["error", "reason", "prompt", "message", "last_assistant_message"];
     keys.iter().find_map(|key| event.text(key)).or(told)
-}
-
-fn cannot_read(path: &Path, error: impl Display) -> Exit {
-    render::problem(format_args!("the events `{}` cannot be read: {error}", path.display()));
-    Exit::Usage
 }

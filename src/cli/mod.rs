@@ -22,6 +22,7 @@ mod hook;
 mod http;
 mod init;
 mod list;
+mod log_view;
 mod logging;
 mod matrix;
 mod nesting;

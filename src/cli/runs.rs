@@ -8,7 +8,7 @@ use super::exit::Exit;
 use super::fit::fit_around;
 use super::render;
 use super::story::{ShowRun, recent, show};
-use crate::base::{now, one_line, shorten};
+use crate::base::{RunId, now, one_line, shorten};
 use crate::config::Settings;
 use crate::worker::{RunBoard, RunCard, Stopped, stop_run};
 
@@ -108,7 +108,7 @@ fn age(card: &RunCard) -> String {
 
 fn stop(board: &RunBoard, wanted: &str) -> Exit {
     let mut found = board.list();
-    found.retain(|card| is_meant(card, wanted));
+    found.retain(|card| names_run(wanted, card.run));
     match found.as_slice() {
         [] => no(format_args!(
             "no run `{}` is going on: `adjutant runs list` shows what is",
@@ -123,10 +123,10 @@ fn stop(board: &RunBoard, wanted: &str) -> Exit {
     }
 }
 
+/// Whether a run is meant: by its id, with or without dashes (`--json` writes them), or by the beginning or end of it.
 /// Ids begin with the time, so those of one minute differ only at their end.
-fn is_meant(card: &RunCard, wanted: &str) -> bool {
-    let id = card.run.to_string();
-    // As `--json` writes it, too.
+pub(super) fn names_run(wanted: &str, run: RunId) -> bool {
+    let id = run.to_string();
     let wanted = &wanted.replace('-', "");
     !wanted.is_empty() && (id.starts_with(wanted) || id.ends_with(wanted))
 }

@@ -9,8 +9,9 @@ use comfy_table::presets::NOTHING;
 
 use super::exit::Exit;
 use super::fit::fit_around;
+use super::log_view::age;
 use super::render;
-use crate::base::{now, one_line, parse_age, shorten};
+use crate::base::{now, one_line, shorten};
 use crate::config::Settings;
 use crate::record::{AgentStats, count_by_agent, event_path, read_stories};
 
@@ -23,11 +24,6 @@ pub(super) struct StatsArguments {
     /// Print JSON for a program
     #[arg(long)]
     json: bool,
-}
-
-fn age(text: &str) -> Result<Duration, String> {
-    parse_age(text)
-        .ok_or_else(|| "write a number and a unit: `30d`, `12h`, `45m` or `10s`".to_owned())
 }
 
 pub(super) fn run(settings: &Settings, arguments: &StatsArguments) -> Exit {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::exit::Exit;
 use super::super::render;
-use super::super::runs::table;
+use super::super::runs::{names_run, table};
 use super::{page, text, timing};
 use crate::base::one_line;
 use crate::config::Settings;
@@ -35,7 +35,7 @@ pub(in crate::cli) fn show(settings: &Settings, arguments: &ShowRun) -> Exit {
     };
     let found: Vec<&RunStory> = match arguments.run.as_str() {
         "last" => stories.last().into_iter().collect(),
-        wanted => stories.iter().filter(|story| is_meant(story, wanted)).collect(),
+        wanted => stories.iter().filter(|story| names_run(wanted, story.run_id)).collect(),
     };
     match found.as_slice() {
         [] => no(format_args!(
@@ -91,12 +91,6 @@ pub(in crate::cli) fn recent(settings: &Settings, waiting: &[RunCard], json: boo
 fn everything(stories: &[RunStory], waiting: &[RunCard]) -> Vec<Value> {
     let runs = stories.iter().filter_map(|story| serde_json::to_value(story).ok());
     runs.chain(waiting.iter().filter_map(|card| serde_json::to_value(card).ok())).collect()
-}
-
-/// Ids begin with the time, so those of one minute differ only at their end.
-fn is_meant(story: &RunStory, wanted: &str) -> bool {
-    let id = story.run_id.to_string();
-    !wanted.is_empty() && (id.starts_with(wanted) || id.ends_with(wanted))
 }
 
 /// The runs that hang on the same session of the caller, this one among them.
