@@ -11,7 +11,7 @@ use crate::support::stage::{NEW, OLD, Stage};
 const WORKER: &str = "---
 name: worker
 description: Works
-permissions: { allow: [\"Bash(echo:*)\", \"Bash(git:*)\"] }
+permissions: { allow: [\"Bash(echo:*)\", \"Bash(cat:*)\", \"Bash(git:*)\"] }
 ---
 You work.
 ";
@@ -42,7 +42,8 @@ fn read(stage: &Stage, name: &str) -> String {
 fn metrics_policies_and_a_dashboard_work_as_the_page_says(version: &str) {
     let Some(stage) = project(version) else { return };
     stage.context.agent("worker", WORKER);
-    let prompt = "CALL Bash {\"command\":\"echo fine\"}\nCALL Bash {\"command\":\"git push origin\"}\nSAY done";
+    let prompt = "CALL Bash {\"command\":\"cat data/dashboard/worker-*.json\"}\n\
+                  CALL Bash {\"command\":\"git push origin\"}\nSAY done";
     let report = stage.run("worker", prompt);
     assert_eq!(report["result"], "done", "{report}");
     let denied = report["denials"].to_string();
@@ -52,7 +53,9 @@ fn metrics_policies_and_a_dashboard_work_as_the_page_says(version: &str) {
     assert!(metrics.starts_with("worker,SUCCESS,") && metrics.lines().count() == 1, "{metrics}");
     let run = report["run_id"].as_str().unwrap();
     let board = read(&stage, &format!("data/dashboard/worker-{}.json", &run[run.len() - 8..]));
-    assert_eq!(board, r#"{"agent": "worker", "doing": "Bash"}"#);
+    assert_eq!(board, r#"{"agent": "worker", "doing": "SUCCESS"}"#);
+    let live = r#"{\"agent\": \"worker\", \"doing\": \"Bash\"}"#;
+    assert!(stage.told().contains(live), "it is live: {}", stage.told());
 }
 
 /// The names of what was recorded.
