@@ -58,6 +58,7 @@ async fn call(store: &SessionStore) {
         fresh: false,
         folder: "/work".into(),
         config_dir: "/nowhere/claude".into(),
+        new_id: uuid::Uuid::new_v4(),
         contract: format!("sha256:{}", "0".repeat(64)),
         run: RunId::new(),
         patience: Duration::from_secs(5),

@@ -1,6 +1,6 @@
 //! `session: true`: which conversation goes on, and what becomes of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -13,8 +13,10 @@ use super::credentials::config_dir;
 use super::judge::{
     conversation_is_unknown, judge, stopped, turn_was_completed, turn_was_interrupted,
 };
+use super::on_disk::on_disk;
 use super::open::Open;
 use super::orchestrator::Orchestrator;
+use super::prepare;
 use super::reuse::Live;
 use super::steps::{Call, Ground, source_of};
 use super::timing::Span;
@@ -23,6 +25,7 @@ use crate::outcome::{Answer, Code, Failure};
 use crate::plan::ConversationStart;
 use crate::sessions::{
     Begin, CompletedTurn, ConversationName, Lease, SessionError, SessionKey, Start,
+    expected_transcript,
 };
 use crate::worker::{end_leftovers_of, end_leftovers_with};
 
@@ -37,7 +40,7 @@ impl Call {
         self.board.doing("waiting for the conversation");
         let began = Instant::now();
         let _turn = self.turn_among_ours(shared, ground, &name).await?;
-        let begin = self.begin(shared, ground, &name, began.elapsed());
+        let begin = self.begin(shared, &ground.agent, &ground.folder, &name, began.elapsed());
         let (mut lease, mut ready) = match shared.warmth.take_live(&name).and_then(Live::of) {
             Some(live) => live.go_on(begin, &ground.contract).await,
             None => (self.lease(shared, ground, begin).await?, None),
@@ -110,10 +113,27 @@ impl Call {
         }
     }
 
+    /// Which conversation the call will be part of, and where its transcript is, as far as that can be said before it has
+    /// waited for anything. A process that waits for calls has an id of its own; the start of the run says that then.
+    pub(super) async fn foresee(&self, shared: &Orchestrator, agent: &Agent) -> Foreseen {
+        let folder = prepare::folder(agent, &shared.settings)
+            .unwrap_or_else(|_| shared.settings.root.clone());
+        let session_id = match self.conversation_name(agent) {
+            Ok(name) if agent.session => {
+                let begin = self.begin(shared, agent, &folder, &name, Duration::ZERO);
+                let sessions = shared.sessions.clone();
+                on_disk(move || sessions.foresee(&begin)).await.unwrap_or(self.new_session)
+            }
+            Ok(_) | Err(_) => self.new_session,
+        };
+        Foreseen::new(session_id, &folder)
+    }
+
     fn begin(
         &self,
         shared: &Orchestrator,
-        ground: &Ground,
+        agent: &Agent,
+        folder: &Path,
         name: &ConversationName,
         waited: Duration,
     ) -> Begin {
@@ -122,9 +142,10 @@ impl Call {
             agent: name.agent.clone(),
             key: name.key.clone(),
             fresh: self.request.fresh,
-            folder: ground.folder.clone(),
+            folder: folder.to_path_buf(),
             config_dir: config_dir(),
-            contract: contract_of(&ground.agent),
+            new_id: self.new_session,
+            contract: contract_of(agent),
             run: self.run,
             patience: patience.saturating_sub(waited),
         }
@@ -178,6 +199,7 @@ impl Call {
         ready: Option<Open>,
     ) -> Result<Run, Failure> {
         if let Some(open) = ready {
+            self.belongs_to(lease.session_id(), Path::new(&lease.conversation().folder));
             if let Some(run) = self.reuse(ground, open, source_of(&start_of(lease))).await {
                 return Ok(run);
             }
@@ -188,6 +210,21 @@ impl Call {
         let folder = PathBuf::from(&lease.conversation().folder);
         let before = lease.counted_before();
         self.converse(shared, ground, &folder, &start, before).await
+    }
+}
+
+/// A conversation that a run is about to be part of.
+#[derive(Clone, Debug)]
+pub(super) struct Foreseen {
+    pub(super) session_id: Uuid,
+    pub(super) transcript: PathBuf,
+}
+
+impl Foreseen {
+    pub(super) fn new(session_id: Uuid, folder: &Path) -> Self {
+        // Claude Code names it by where it really is.
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+        Self { session_id, transcript: expected_transcript(&config_dir(), &folder, session_id) }
     }
 }
 

@@ -1,15 +1,13 @@
 //! What is recorded of a run: queued, started, ended; every start has its end.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::recorder::{Outlets, Recorder};
-use crate::base::RunId;
-use crate::catalog::Agent;
-use crate::identity::Caller;
-use crate::record::{EventLog, RunSubject, closing_events};
+use crate::record::{EventLog, LeftRun, RunSubject};
 use crate::worker::RunCard;
 
 /// How long the end of everything waits for the disk.
@@ -40,28 +38,17 @@ impl History {
     }
 
     /// Begins the record of a run.
-    pub(super) fn queued(
-        &self,
-        run: RunId,
-        agent: &Agent,
-        caller: &Caller,
-        outlets: Outlets,
-    ) -> Recorder {
-        let subject = RunSubject::new(run, agent.name.as_str(), Some(caller.clone()));
+    pub(super) fn queued(&self, subject: RunSubject, outlets: Outlets) -> Recorder {
         Recorder::queued(self.events.clone(), outlets, subject)
     }
 
     /// A run whose server ended in the middle of it; found by the next one. Everything it left open is closed.
-    pub(super) fn cut_off(&self, card: &RunCard) {
+    pub(super) fn cut_off(&self, card: &RunCard) -> io::Result<()> {
         let details = json!({
             "outcome": "INTERRUPTED", "cost_usd": card.progress.cost_usd, "turns": card.progress.turns,
             "error": "the server ended while the run was going on",
         });
-        match closing_events(self.file(), card.run, &card.agent, details) {
-            Ok(events) => events.iter().for_each(|event| self.events.append(event)),
-            Err(error) => {
-                tracing::warn!(%error, run = %card.run, "the end of a run could not be recorded");
-            }
-        }
+        let transcript = card.transcript.as_deref();
+        self.events.end_run(LeftRun { run: card.run, agent: &card.agent, transcript }, details)
     }
 }

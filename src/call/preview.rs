@@ -27,7 +27,7 @@ pub async fn preview(settings: &Settings, name: &str) -> Result<Preview, Failure
     let program = Programs::default().find(settings).await?;
     let conversation = match agent.session {
         true => ConversationStart::Resume("<the conversation's id>".to_owned()),
-        false => ConversationStart::Passing,
+        false => ConversationStart::Passing("<a new id>".to_owned()),
     };
     let plan = plan(PlanRequest {
         agent: &agent,

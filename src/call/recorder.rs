@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
+use super::go_on::Foreseen;
 use super::hook_answer::Together;
 use super::hooks::Hooks;
 use super::spans::RunTrace;
@@ -28,6 +29,8 @@ struct State {
     subject: RunSubject,
     /// Set from the beginning of the conversation to its end.
     session: Option<Instant>,
+    /// When the agent was last told what to do.
+    turn: Option<Instant>,
     /// Tool calls that have begun and not ended, by id.
     calls: BTreeMap<String, Open>,
     /// Native subagents that have begun and not ended, by id.
@@ -61,6 +64,7 @@ impl Recorder {
         let state = State {
             subject,
             session: None,
+            turn: None,
             calls: BTreeMap::new(),
             natives: BTreeMap::new(),
             usage: Usage::default(),
@@ -70,6 +74,13 @@ impl Recorder {
         let recorder = Self { log, redactor, hooks, trace, state: Mutex::new(state) };
         recorder.add(&recorder.state(), "RunQueued", json!({}));
         recorder
+    }
+
+    /// It is settled which conversation the run is part of.
+    pub(super) fn belongs_to(&self, conversation: Foreseen) {
+        let mut state = self.state();
+        state.subject.session_id = Some(conversation.session_id.to_string());
+        state.subject.transcript = Some(conversation.transcript);
     }
 
     /// A process works for the run; `source` is how its conversation begins: `startup` or `resume`.
@@ -85,6 +96,9 @@ impl Recorder {
         payload.insert("hook_event_name".to_owned(), event.into());
         state.learn(&payload);
         self.begin_session(&mut state, None);
+        if let Some(since) = state.turn_of(event, &payload) {
+            payload.insert("duration_ms".to_owned(), millis(since));
+        }
         if let Some(open) = state.pair(event, &payload) {
             payload.insert("duration_ms".to_owned(), millis(open.since));
             if event != "SubagentStop" {
@@ -144,7 +158,7 @@ impl Recorder {
     /// A turn began; no hook tells of the conversation's start.
     pub(super) fn session_seen(&self, init: &Init) {
         let mut state = self.state();
-        state.subject.session_id.get_or_insert_with(|| init.session_id.clone());
+        state.seen_in(&init.session_id);
         self.begin_session(&mut state, Some(&init.model));
     }
 
@@ -277,6 +291,30 @@ impl State {
         }
         if let Some(path) = text("transcript_path") {
             self.subject.transcript = Some(PathBuf::from(path));
+        }
+    }
+
+    /// The CLI names the conversation. One that could not be told which it should be has chosen itself.
+    fn seen_in(&mut self, session_id: &str) {
+        if self.subject.session_id.as_deref() != Some(session_id) && !session_id.is_empty() {
+            let transcript = self.subject.transcript.take();
+            self.subject.transcript =
+                transcript.map(|path| path.with_file_name(format!("{session_id}.jsonl")));
+            self.subject.session_id = Some(session_id.to_owned());
+        }
+    }
+
+    /// Notes the beginning of a turn; at its end, when that was. Native subagents inside have none.
+    fn turn_of(&mut self, event: &str, payload: &Map<String, Value>) -> Option<Instant> {
+        let is_inside =
+            payload.get("agent_id").and_then(Value::as_str).is_some_and(|id| !id.is_empty());
+        match event {
+            "UserPromptSubmit" if !is_inside => {
+                self.turn = Some(Instant::now());
+                None
+            }
+            "Stop" if !is_inside => self.turn,
+            _ => None,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::gateway::Gateway;
 use crate::record::{EventLog, EventOptions};
 use crate::sessions::SessionStore;
 use crate::worker::{
-    Admission, AdmissionLimits, Cleaned, MachineCap, Shutdown, adopt_orphans, clean_leftovers,
+    Admission, AdmissionLimits, MachineCap, Shutdown, adopt_orphans, clean_leftovers,
 };
 
 /// The limits at the door, as `defaults.yaml` has them.
@@ -43,13 +43,8 @@ pub(super) fn clean(settings: &Settings, history: &History, tasks: &TaskTracker)
     let (data, history) = (settings.data_dir(), history.clone());
     // Tracked: what it finds belongs into the record, also where this process has only a moment to live.
     tasks.spawn_blocking(move || {
-        for cleaned in clean_leftovers(&data) {
+        for cleaned in clean_leftovers(&data, |card| history.cut_off(card)) {
             tracing::warn!("cleaned up after an earlier crash: {cleaned}");
-            if let Cleaned::Run(card) = &cleaned
-                && !card.idle
-            {
-                history.cut_off(card);
-            }
         }
     });
 }

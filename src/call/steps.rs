@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::approvals::Approvals;
 use super::asking::Asker;
@@ -14,6 +15,7 @@ use super::budget::Tab;
 use super::contract::contract;
 use super::converse::{Leash, Run, converse};
 use super::find::find;
+use super::go_on::Foreseen;
 use super::judge::{judge, stopped};
 use super::meter::Meter;
 use super::on_disk::on_disk;
@@ -35,6 +37,7 @@ use crate::gateway::{Gateway, GatewayError, Tunnel};
 use crate::identity::Caller;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
 use crate::plan::{ConversationStart, LaunchPlan, PlanRequest, plan};
+use crate::record::RunSubject;
 use crate::worker::{Permit, Posting, Process};
 
 /// One call on its way through the steps.
@@ -59,6 +62,8 @@ pub(super) struct Call {
     pub(super) used_warm: bool,
     /// Where its time goes.
     pub(super) timing: Timing,
+    /// The id of a conversation that begins with it.
+    pub(super) new_session: Uuid,
     pub(super) facts: Facts,
 }
 
@@ -116,6 +121,7 @@ impl Call {
             tunnel: None,
             used_warm: false,
             timing: Timing::default(),
+            new_session: Uuid::new_v4(),
             facts,
         }
     }
@@ -154,13 +160,13 @@ impl Call {
         };
         audit::verdict(shared, self, judged.as_ref().err())?;
         let agent = judged?;
-        self.recorder = Some(Arc::new(shared.history.queued(
-            self.run,
-            &agent,
-            &self.caller,
-            shared.outlets(&agent),
-        )));
-        self.posting = self.post(shared, agent.name.as_str());
+        let foreseen = self.foresee(shared, &agent).await;
+        let mut subject = RunSubject::new(self.run, agent.name.as_str(), Some(self.caller.clone()));
+        subject.session_id = Some(foreseen.session_id.to_string());
+        subject.transcript = Some(foreseen.transcript.clone());
+        let recorder = shared.history.queued(subject, shared.outlets(&agent));
+        self.recorder = Some(Arc::new(recorder));
+        self.posting = self.post(shared, agent.name.as_str(), foreseen.transcript);
         let answer = self.answer_of(shared, Arc::clone(&agent)).await;
         let answer = answer.map_err(|failure| without_secrets(&agent, failure));
         match (answer, &self.posting) {
@@ -227,8 +233,15 @@ impl Call {
     }
 
     /// Puts the run on the board, where other terminals see it and can stop it.
-    fn post(&self, shared: &Orchestrator, agent: &str) -> Option<Arc<Posting>> {
-        let posting = match shared.runs.post(self.run, agent, &self.caller.name) {
+    fn post(
+        &self,
+        shared: &Orchestrator,
+        agent: &str,
+        transcript: PathBuf,
+    ) -> Option<Arc<Posting>> {
+        let caller = &self.caller.name;
+        let posted = shared.runs.post_with_transcript(self.run, agent, caller, transcript);
+        let posting = match posted {
             Ok(posting) => Arc::new(posting),
             Err(error) => {
                 tracing::warn!(%error, "the run cannot be shown in `adjutant runs list`");
@@ -277,7 +290,8 @@ impl Call {
         let memory = prepare::memory(&agent)?;
         let program = shared.programs.find(&shared.settings).await?;
         let wanted = Wanted::of(&agent)?;
-        let plan = planned(&agent, &program, memory.as_deref(), &ConversationStart::Passing);
+        let start = ConversationStart::Passing(self.new_session.to_string());
+        let plan = planned(&agent, &program, memory.as_deref(), &start);
         let contract = contract(&agent, &plan, &program, &folder, &shared.gateway)?;
         Ok(Ground { agent, program, memory, folder, wanted, leash, contract })
     }
@@ -321,10 +335,14 @@ impl Call {
     /// `session: false`: a fresh process that leaves no transcript.
     async fn pass_by(&mut self, shared: &Orchestrator, ground: &Ground) -> Result<Answer, Failure> {
         let warm = match self.warm_one(shared, ground) {
-            Some(kept) => self.reuse(ground, kept.open, "startup").await,
+            Some(kept) => {
+                let session = kept.session_id.unwrap_or(self.new_session);
+                self.belongs_to(session, &ground.folder);
+                self.reuse(ground, kept.open, "startup").await
+            }
             None => None,
         };
-        let passing = ConversationStart::Passing;
+        let passing = ConversationStart::Passing(self.new_session.to_string());
         let mut run = match warm {
             Some(run) => run,
             None => self.converse(shared, ground, &ground.folder, &passing, 0.0).await?,
@@ -374,6 +392,9 @@ impl Call {
         let errand = self.errand(ground);
         let bridge = Bridge::new(Arc::clone(agent), tunnel);
         bridge.attend(self.run, &errand);
+        if let Ok(session) = session_of(start).parse() {
+            self.belongs_to(session, folder);
+        }
         let options = Options { session_cost_usd: spent_before, ..options(shared, start) };
         let started = |process: &Process| self.has_started(process, source_of(start));
         let opened = Open::start(launch, files, options, bridge, &ground.leash, started).await;
@@ -426,6 +447,13 @@ impl Call {
             }
             // No prompt is meant; or time is up, and the turn that follows says so.
             Ok(None) | Err(_) => {}
+        }
+    }
+
+    /// Says which conversation the run is part of, as soon as that is settled.
+    pub(super) fn belongs_to(&self, session_id: Uuid, folder: &Path) {
+        if let Some(recorder) = &self.recorder {
+            recorder.belongs_to(Foreseen::new(session_id, folder));
         }
     }
 
@@ -570,7 +598,7 @@ pub(super) fn options(shared: &Orchestrator, start: &ConversationStart) -> Optio
     let most = shared.catalog.snapshot().orchestration().max_line_mb << 20;
     let max_line_bytes = usize::try_from(most).unwrap_or(usize::MAX);
     Options {
-        session_id: session_of(start),
+        session_id: expected_session(start),
         max_line_bytes,
         hooks: HookEvent::ALL.to_vec(),
         ..Options::default()
@@ -580,14 +608,23 @@ pub(super) fn options(shared: &Orchestrator, start: &ConversationStart) -> Optio
 /// Claude Code's word for how a conversation begins.
 pub(super) fn source_of(start: &ConversationStart) -> &'static str {
     match start {
-        ConversationStart::Passing | ConversationStart::Create(_) => "startup",
+        ConversationStart::Passing(_) | ConversationStart::Create(_) => "startup",
         ConversationStart::Resume(_) => "resume",
     }
 }
 
-fn session_of(start: &ConversationStart) -> Option<String> {
+fn session_of(start: &ConversationStart) -> &str {
     match start {
-        ConversationStart::Passing => None,
+        ConversationStart::Passing(id)
+        | ConversationStart::Create(id)
+        | ConversationStart::Resume(id) => id,
+    }
+}
+
+/// The session that the CLI must work in. One that leaves nothing may have any: an older CLI cannot be told.
+fn expected_session(start: &ConversationStart) -> Option<String> {
+    match start {
+        ConversationStart::Passing(_) => None,
         ConversationStart::Create(id) | ConversationStart::Resume(id) => Some(id.clone()),
     }
 }

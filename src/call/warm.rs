@@ -89,9 +89,10 @@ async fn fill(shared: &Orchestrator, failed: &mut HashMap<String, Instant>) {
 
 async fn fill_for(shared: &Orchestrator, agent: &Arc<Agent>) -> Result<(), String> {
     loop {
+        let id = Uuid::new_v4().to_string();
         let start = match agent.session {
-            true => ConversationStart::Create(Uuid::new_v4().to_string()),
-            false => ConversationStart::Passing,
+            true => ConversationStart::Create(id),
+            false => ConversationStart::Passing(id),
         };
         let planned = Planned::new(shared, agent, &start).await?;
         let place = Place::Warm { contract: planned.contract.clone() };
@@ -162,8 +163,8 @@ impl Planned {
         let doing = "warm: waits for its first prompt";
         let posting = shared.runs.post_idle(agent.name.as_str(), &open.process, doing).ok();
         let session_id = match start {
-            ConversationStart::Create(id) => id.parse().ok(),
-            ConversationStart::Passing | ConversationStart::Resume(_) => None,
+            ConversationStart::Create(id) | ConversationStart::Passing(id) => id.parse().ok(),
+            ConversationStart::Resume(_) => None,
         };
         Ok(Kept { open, contract: self.contract, session_id, held: None, posting })
     }

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::exit::Exit;
 use super::log_view::{Judged, LogView, age};
-use super::render;
 use super::runs::names_run;
+use super::{main_sessions, render};
 use crate::base::{Timestamp, now, one_line, shorten};
 use crate::config::Settings;
-use crate::record::{RecordedEvent, event_path, read_events};
+use crate::record::{Noticed, RecordedEvent, event_path, read_events};
 
 /// `adjutant events`.
 #[derive(Debug, Args)]
@@ -40,6 +40,8 @@ pub(super) struct EventsArguments {
 }
 
 pub(super) fn run(settings: &Settings, arguments: &EventsArguments) -> Exit {
+    // A `claude` that was killed together with its servers has left its session open.
+    main_sessions::end_killed(settings, Noticed::Later);
     let path = event_path(&settings.data_dir());
     let since = arguments.since.and_then(|age| now().checked_sub(age).ok());
     let judged = |event: &RecordedEvent| Judged {

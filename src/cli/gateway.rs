@@ -9,7 +9,7 @@ use super::dispatch::refuse;
 use super::exit::Exit;
 use super::http::HttpArguments;
 use super::runtime::{start_prompt_shutdown, start_shutdown};
-use super::{logging, render, runtime};
+use super::{logging, main_sessions, render, runtime};
 use crate::catalog::{IdentityRule, Snapshot};
 use crate::config::{GatewayOptions, Settings};
 use crate::gateway::Gateway;
@@ -44,7 +44,8 @@ pub(super) fn run(arguments: &GatewayArguments, settings: &Settings) -> Exit {
         return serve_over_http(arguments, options, settings);
     }
     logging::start(&arguments.log, "info");
-    runtime::block_on_one_thread(async {
+    let watch = main_sessions::Watch::begin(settings);
+    let exit = runtime::block_on_one_thread(async {
         match start_prompt_shutdown() {
             Ok(shutdown) => {
                 let gateway = start(settings, options);
@@ -53,7 +54,9 @@ pub(super) fn run(arguments: &GatewayArguments, settings: &Settings) -> Exit {
             }
             Err(error) => refuse(&error),
         }
-    })
+    });
+    watch.end();
+    exit
 }
 
 fn serve_over_http(

@@ -19,8 +19,8 @@ use serde_json::Value;
 use super::exit::Exit;
 use crate::base::{append_line, create_private_dir, now, one_line, remove_file};
 use crate::config::Settings;
-use crate::identity::{Attestation, hand_over};
-use crate::record::{Event, EventLog, EventOptions, Redactor};
+use crate::identity::{Attestation, claude_above, hand_over};
+use crate::record::{ClaudeStamp, EventLog, EventOptions, Noticed};
 use crate::worker::agent_above;
 
 /// The name under which it is called.
@@ -127,15 +127,22 @@ fn record(payload: Value) -> Result<(), String> {
     if !settings.agents_dir().is_dir() && !settings.data_dir().is_dir() {
         return Ok(());
     }
-    let Some(event) = Event::of_hook(payload, &Redactor::default()) else {
-        return Err("the payload names no event".to_owned());
-    };
     let data = settings.data_dir();
-    create_private_dir(&data)
-        .and_then(|()| {
-            EventLog::new(&data, EventOptions::default()).append_now(&event, EVENT_PATIENCE)
-        })
-        .map_err(|error| format!("an event could not be recorded: {error}"))
+    let log = EventLog::new(&data, EventOptions::default());
+    let begins = payload.get("hook_event_name").is_some_and(|name| name == "SessionStart");
+    let claude = claude_above().map(ClaudeStamp::of);
+    let recorded = create_private_dir(&data).and_then(|()| {
+        if begins {
+            // The session that goes on here may be one that was killed before.
+            log.end_killed_sessions(Noticed::Later)?;
+        }
+        log.append_hook(payload, claude, EVENT_PATIENCE)
+    });
+    match recorded {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("the payload names no event".to_owned()),
+        Err(error) => Err(format!("an event could not be recorded: {error}")),
+    }
 }
 
 /// Says a problem in our own log; there is nobody else to tell.

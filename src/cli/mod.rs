@@ -24,6 +24,7 @@ mod init;
 mod list;
 mod log_view;
 mod logging;
+mod main_sessions;
 mod matrix;
 mod nesting;
 mod new;

@@ -9,7 +9,7 @@ use super::dispatch::refuse;
 use super::exit::Exit;
 use super::http::HttpArguments;
 use super::runtime::{main_session, start_shutdown};
-use super::{logging, nesting, render, runtime};
+use super::{logging, main_sessions, nesting, render, runtime};
 use crate::call::Orchestrator;
 use crate::config::{GatewayOptions, Settings};
 use crate::gateway::Gateway;
@@ -57,7 +57,8 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
     };
     logging::start(&arguments.log, "info");
     let caller = Caller { session_id: main_session(), ..Caller::named(&arguments.caller) };
-    runtime::block_on(async {
+    let watch = main_sessions::Watch::begin(&settings);
+    let exit = runtime::block_on(async {
         let shutdown = match start_shutdown(&settings) {
             Ok(shutdown) => shutdown,
             Err(error) => return refuse(&error),
@@ -84,5 +85,7 @@ pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
             }
         };
         ended.map_or_else(|error| refuse(&error), |()| Exit::Success)
-    })
+    });
+    watch.end();
+    exit
 }

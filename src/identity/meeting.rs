@@ -21,7 +21,7 @@ pub(super) const INBOX: &str = "inbox";
 ///
 /// Claude Code gives its children a variable that it does not have itself, so the first process above that lacks it,
 /// or has another, is Claude Code. Without the variable it is the process that started this one.
-pub(super) fn claude_above() -> Option<ProcessStat> {
+pub fn claude_above() -> Option<ProcessStat> {
     let own = ProcessStat::own()?;
     let session = env::var(CLAUDE_CODE_SESSION_ID).ok().filter(|id| !id.is_empty());
     let Some(session) = session else { return own.ancestors().next() };

@@ -24,7 +24,7 @@ pub fn hand_over(said: &Attestation) -> io::Result<usize> {
     hand_over_in(&house(), said)
 }
 
-fn hand_over_in(house: &Path, said: &Attestation) -> io::Result<usize> {
+pub(super) fn hand_over_in(house: &Path, said: &Attestation) -> io::Result<usize> {
     let Some(place) = nearest_place(house) else { return Ok(0) };
     ensure_private(house)?;
     ensure_private(&place)?;

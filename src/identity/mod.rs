@@ -19,6 +19,7 @@ mod token_file;
 pub use attestation::Attestation;
 pub use book::{Attestations, Doubt, Way};
 pub use caller::{Caller, KnownBy};
+pub use meeting::claude_above;
 pub use messenger::hand_over;
 pub use reception::Reception;
 pub use token::{TokenHash, TokenText};

@@ -177,3 +177,46 @@ pub(super) fn hear_message(attested: &Attestations, message: &[u8]) -> bool {
     attested.add(said, Way::Hook);
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::messenger::hand_over_in;
+    use super::*;
+
+    fn said(id: &str) -> Attestation {
+        Attestation {
+            tool_use_id: id.to_owned(),
+            tool_name: "mcp__adjutant__run_subagent".to_owned(),
+            session_id: "s".to_owned(),
+            agent_id: Some("a1".to_owned()),
+            agent_type: Some("code-reviewer".to_owned()),
+        }
+    }
+
+    /// The address of a socket has at most 107 bytes.
+    #[tokio::test]
+    async fn where_there_can_be_no_socket_a_hook_leaves_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let house = folder.path().join("x".repeat(100));
+        let own = ProcessStat::own().unwrap();
+        let claude = own.ancestors().next().unwrap();
+        let attested = Arc::new(Attestations::default());
+        let reception = Reception::open_in(&house, own, claude, &attested).unwrap();
+        let inbox = reception.path.clone();
+        assert_eq!(inbox.extension().unwrap(), INBOX);
+        assert_eq!(hand_over_in(&house, &said("t1")).unwrap(), 1);
+        // What is not from a hook is not read: no JSON, too long, somebody else's link.
+        std::fs::write(inbox.join("torn.json"), "{").unwrap();
+        std::fs::write(inbox.join("long.json"), vec![b' '; 1 << 20]).unwrap();
+        let outside = folder.path().join("outside.json");
+        std::fs::write(&outside, serde_json::to_vec(&said("t2")).unwrap()).unwrap();
+        std::os::unix::fs::symlink(&outside, inbox.join("link.json")).unwrap();
+        let taken = attested.take("t1", "run_subagent").unwrap().expect("the file was read");
+        assert_eq!(taken.caller().name, "code-reviewer");
+        assert_eq!(attested.take("t2", "run_subagent"), Ok(None));
+        assert_eq!(std::fs::read_dir(&inbox).unwrap().count(), 0, "each is read once");
+        assert!(outside.exists());
+        drop(reception);
+        assert!(!inbox.exists());
+    }
+}

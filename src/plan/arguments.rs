@@ -125,10 +125,14 @@ fn budget(request: &PlanRequest<'_>) -> Option<String> {
 
 fn conversation(request: &PlanRequest<'_>) -> Vec<Argument> {
     match request.conversation {
-        ConversationStart::Passing if request.features.has("--no-session-persistence") => {
-            vec![switch("--no-session-persistence", "`session: false` leaves no transcript")]
+        ConversationStart::Passing(id) => {
+            let named =
+                text("--session-id", id, "known before it begins, so that its events can say it");
+            let passing =
+                switch("--no-session-persistence", "`session: false` leaves no transcript");
+            let known = |argument: &Argument| request.features.has(argument.flag);
+            [passing, named].into_iter().filter(known).collect()
         }
-        ConversationStart::Passing => Vec::new(),
         ConversationStart::Create(id) => {
             vec![text(
                 "--session-id",

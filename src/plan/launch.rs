@@ -36,8 +36,8 @@ pub struct PlanRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConversationStart {
-    /// One that leaves no transcript.
-    Passing,
+    /// One under this id that leaves no transcript.
+    Passing(String),
     /// A new one under this id.
     Create(String),
     /// One that goes on.

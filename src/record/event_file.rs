@@ -48,8 +48,17 @@ impl EventFile {
 
     /// Appends all of them in one write, or none.
     pub(super) fn append(&self, bodies: &[String], patience: Duration) -> io::Result<()> {
-        let written = self.log.exclusively(patience, |tail| self.write(tail, bodies));
-        written.map_err(|error| match error {
+        self.exclusively(patience, |pen| pen.write(bodies))
+    }
+
+    /// Does something while no other process or thread writes.
+    pub(super) fn exclusively<R>(
+        &self,
+        patience: Duration,
+        work: impl FnOnce(&mut Pen<'_, '_>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let done = self.log.exclusively(patience, |tail| work(&mut Pen { file: self, tail }));
+        done.map_err(|error| match error {
             LockBusy::Io(error) => error,
             busy @ LockBusy::Held { .. } => {
                 io::Error::new(io::ErrorKind::WouldBlock, busy.to_string())
@@ -96,6 +105,19 @@ impl EventFile {
                 tracing::warn!(%error, file = %path.display(), "an old file of events cannot be removed");
             }
         }
+    }
+}
+
+/// The right to write, while the lock is held.
+pub(super) struct Pen<'a, 'b> {
+    file: &'a EventFile,
+    tail: &'a mut SharedTail<'b>,
+}
+
+impl Pen<'_, '_> {
+    /// Appends all of them in one write, or none.
+    pub(super) fn write(&mut self, bodies: &[String]) -> io::Result<()> {
+        if bodies.is_empty() { Ok(()) } else { self.file.write(self.tail, bodies) }
     }
 }
 

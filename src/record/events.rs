@@ -103,9 +103,15 @@ impl EventLog {
         self.shared.changed.notify_all();
     }
 
-    /// Writes an event at once, for a process that lives for this one alone.
-    pub fn append_now(&self, event: &Event, patience: Duration) -> io::Result<()> {
-        self.shared.file.append(&[event.body()], patience)
+    /// Does something while no other process writes; what is written within is written at once.
+    pub(super) fn exclusively<R>(
+        &self,
+        patience: Duration,
+        work: impl FnOnce(&mut dyn FnMut(&[Event]) -> io::Result<()>) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.shared.file.exclusively(patience, |pen| {
+            work(&mut |events| pen.write(&events.iter().map(Event::body).collect::<Vec<_>>()))
+        })
     }
 
     /// Waits until everything is written, at most `patience`; how many events were not, or were lost before.

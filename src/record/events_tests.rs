@@ -21,6 +21,10 @@ fn numbers(path: &Path) -> Vec<u64> {
     lines(path).iter().map(|line| line["seq"].as_u64().unwrap()).collect()
 }
 
+fn write_now(log: &EventLog) {
+    log.exclusively(PATIENCE, |write| write(&[event("Stop")])).unwrap();
+}
+
 #[test]
 fn several_writers_lose_nothing_and_number_every_line_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -42,7 +46,7 @@ fn a_full_file_gives_way_and_a_follower_misses_nothing() {
     let log = EventLog::new(folder.path(), options);
     let mut tail = LogTail::at_end(log.file()).unwrap();
     for _ in 0..40 {
-        log.append_now(&event("Stop"), PATIENCE).unwrap();
+        write_now(&log);
     }
     assert!(std::fs::read_dir(folder.path()).unwrap().count() > 4, "several files");
     let seen = tail.next_lines().unwrap();
@@ -59,7 +63,7 @@ fn an_old_file_gives_way_and_what_is_older_than_the_retention_goes() {
     };
     let log = EventLog::new(folder.path(), options);
     for _ in 0..5 {
-        log.append_now(&event("Stop"), PATIENCE).unwrap();
+        write_now(&log);
     }
     let left = std::fs::read_dir(folder.path()).unwrap().count();
     assert!(left <= 3, "the file, its note, and at most the one that was just finished: {left}");
@@ -70,11 +74,11 @@ fn an_old_file_gives_way_and_what_is_older_than_the_retention_goes() {
 fn a_torn_line_does_not_spoil_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let log = EventLog::new(folder.path(), EventOptions::default());
-    log.append_now(&event("Stop"), PATIENCE).unwrap();
+    write_now(&log);
     let mut text = std::fs::read(log.file()).unwrap();
     text.extend_from_slice(b"{\"format\":1,\"seq\":2,\"ti");
     std::fs::write(log.file(), text).unwrap();
-    log.append_now(&event("Stop"), PATIENCE).unwrap();
+    write_now(&log);
     let text = std::fs::read_to_string(log.file()).unwrap();
     let whole: Vec<Value> =
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use uuid::Uuid;
-
 use super::conversation::{Conversation, State};
 use super::lease::{Begin, Start};
 use crate::base::Timestamp;
@@ -57,7 +55,7 @@ pub(super) fn anew(
         agent: begin.agent.clone(),
         key: begin.key.clone(),
         state: State::Starting,
-        session_id: Uuid::new_v4(),
+        session_id: begin.new_id,
         turns: 0,
         cost_usd: 0.0,
         created: at,

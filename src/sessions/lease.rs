@@ -27,6 +27,8 @@ pub struct Begin {
     pub folder: PathBuf,
     /// Claude Code's configuration folder, absolute.
     pub config_dir: PathBuf,
+    /// The id of a conversation that begins with this call.
+    pub new_id: Uuid,
     /// Digest of everything the agent's file grants and says.
     pub contract: String,
     /// The run this is for.

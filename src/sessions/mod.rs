@@ -24,4 +24,4 @@ pub use lease::{Begin, CompletedTurn, Lease, Start};
 pub use name::{ConversationName, DEFAULT_KEY, InvalidSessionKey, SessionKey};
 pub use queue::{Holder, Line};
 pub use store::{Forgotten, Listed, Listing, SessionStore};
-pub use transcript::{Exchange, Speaker, last_exchanges, locate_transcript};
+pub use transcript::{Exchange, Speaker, expected_transcript, last_exchanges, locate_transcript};

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
+use uuid::Uuid;
 
 use super::conversation::Conversation;
 use super::decide::{Trace, decide};
@@ -102,6 +103,13 @@ impl SessionStore {
         let mut lease = self.begin_with(hold, begin).await;
         lease.note(unshared);
         Ok(lease)
+    }
+
+    /// Which conversation a call will be part of, as things are now; somebody may still be using it. Blocks for a moment.
+    pub fn foresee(&self, begin: &Begin) -> Uuid {
+        let name = ConversationName { agent: begin.agent.clone(), key: begin.key.clone() };
+        let known = self.records().view().get(&name).cloned();
+        decide(known.as_deref(), begin, moment(), trace_of).conversation.session_id
     }
 
     /// Decides for a call that has the conversation already.

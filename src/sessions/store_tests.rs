@@ -53,6 +53,7 @@ impl Project {
             fresh: false,
             folder: "/work/here".into(),
             config_dir: self.folder.path().join("claude"),
+            new_id: Uuid::new_v4(),
             contract: "sha256:1".to_owned(),
             run: RunId::new(),
             patience: Duration::from_secs(20),

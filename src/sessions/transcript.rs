@@ -41,15 +41,19 @@ pub enum Speaker {
 
 /// The transcript of a conversation, where Claude Code keeps it.
 pub fn locate_transcript(config_dir: &Path, folder: &Path, session_id: Uuid) -> Option<PathBuf> {
-    let projects = config_dir.join("projects");
-    let file = format!("{session_id}.jsonl");
-    let expected = projects.join(folder_name(folder)).join(&file);
+    let expected = expected_transcript(config_dir, folder, session_id);
     if expected.is_file() {
         return Some(expected);
     }
     // Long paths are shortened by a rule of Claude Code's own; the id is in no two folders.
+    let (projects, file) = (config_dir.join("projects"), expected.file_name()?);
     let folders = fs::read_dir(&projects).ok()?.flatten().take(MOST_FOLDERS);
-    folders.map(|entry| entry.path().join(&file)).find(|path| path.is_file())
+    folders.map(|entry| entry.path().join(file)).find(|path| path.is_file())
+}
+
+/// Where Claude Code will write the transcript of a conversation in this folder.
+pub fn expected_transcript(config_dir: &Path, folder: &Path, session_id: Uuid) -> PathBuf {
+    config_dir.join("projects").join(folder_name(folder)).join(format!("{session_id}.jsonl"))
 }
 
 /// The last things said in a transcript, oldest first.

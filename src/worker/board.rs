@@ -47,6 +47,9 @@ pub struct RunCard {
     pub keeper: Option<ProcessStamp>,
     /// Who started the run.
     pub server: Option<ProcessStamp>,
+    /// Where its transcript was expected when it was posted.
+    #[serde(default)]
+    pub transcript: Option<PathBuf>,
     /// Whether this is no run, but a process that waits for one.
     #[serde(default)]
     pub idle: bool,
@@ -84,6 +87,27 @@ impl RunBoard {
 
     /// Puts a run on the board; it is taken off when the posting is dropped.
     pub fn post(&self, run: RunId, agent: &str, caller: &str) -> io::Result<Posting> {
+        self.post_run(run, agent, caller, None)
+    }
+
+    /// The same for a run whose transcript is known ahead.
+    pub fn post_with_transcript(
+        &self,
+        run: RunId,
+        agent: &str,
+        caller: &str,
+        transcript: PathBuf,
+    ) -> io::Result<Posting> {
+        self.post_run(run, agent, caller, Some(transcript))
+    }
+
+    fn post_run(
+        &self,
+        run: RunId,
+        agent: &str,
+        caller: &str,
+        transcript: Option<PathBuf>,
+    ) -> io::Result<Posting> {
         create_private_dir(&self.folder)?;
         let card = RunCard {
             format: FORMAT,
@@ -95,6 +119,7 @@ impl RunBoard {
             pid: None,
             keeper: None,
             server: ProcessStamp::own(),
+            transcript,
             idle: false,
         };
         self.put(card)
@@ -113,6 +138,7 @@ impl RunBoard {
             pid: Some(process.pid()),
             keeper: process.keeper().cloned(),
             server: ProcessStamp::own(),
+            transcript: None,
             idle: true,
         })
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,8 +56,14 @@ impl fmt::Display for Cleaned {
 
 /// Ends and removes what earlier processes left in this project and on this machine. What belongs to a living
 /// server or keeper is left alone. Blocks for milliseconds, seconds if something resists.
-pub fn clean_leftovers(data_dir: &Path) -> Vec<Cleaned> {
-    let mut cleaned = clean_board(data_dir);
+///
+/// `record` is told of every run that was cut off before its card goes: whoever is killed in between leaves the card, and
+/// the next one tells it again. A card that cannot be recorded stays.
+pub fn clean_leftovers(
+    data_dir: &Path,
+    record: impl FnMut(&RunCard) -> io::Result<()>,
+) -> Vec<Cleaned> {
+    let mut cleaned = clean_board(data_dir, record);
     cleaned.extend(sweep_processes().into_iter().map(Cleaned::Processes));
     for place in [data_dir, &machine::temporary_dir()] {
         cleaned.extend(run_folder::remove_stale(place).into_iter().map(Cleaned::Folder));
@@ -99,7 +106,10 @@ fn marked_with(arguments: &[String]) -> Vec<RunId> {
 }
 
 /// A keeper whose server died ends by itself; one that was stopped is told once more.
-fn clean_board(data_dir: &Path) -> Vec<Cleaned> {
+fn clean_board(
+    data_dir: &Path,
+    mut record: impl FnMut(&RunCard) -> io::Result<()>,
+) -> Vec<Cleaned> {
     let board = RunBoard::at(data_dir);
     let stale = board.every_card().into_iter().filter(|card| !card.is_alive());
     let mut cleaned = Vec::new();
@@ -107,7 +117,13 @@ fn clean_board(data_dir: &Path) -> Vec<Cleaned> {
         if let Some(keeper) = &card.keeper {
             stop::end_keeper(keeper);
         }
-        board.remove(card.run);
+        let recorded = if card.idle { Ok(()) } else { record(&card) };
+        match recorded {
+            Ok(()) => board.remove(card.run),
+            Err(error) => {
+                tracing::warn!(%error, run = %card.run, "the end of a run could not be recorded");
+            }
+        }
         cleaned.push(Cleaned::Run(card));
     }
     cleaned

@@ -146,6 +146,7 @@ impl Claude {
             "retry" => write(&json!({"type": "system", "subtype": "api_retry", "attempt": 1,
                 "max_retries": 10, "retry_delay_ms": 5.5, "error_status": 529, "error": "overloaded"})),
             "ask" => result["result"] = self.ask(rest).into(),
+            "hook" => self.hook(rest),
             "wait-for-interrupt" => self.wait_for_interrupt(result),
             _ => faults::in_turn(directive, result),
         }
@@ -184,6 +185,17 @@ impl Claude {
             Some("allow") => format!("allowed: {}", verdict["updatedInput"]),
             _ => format!("denied: {}", verdict["message"].as_str().unwrap_or_default()),
         }
+    }
+
+    /// Tells of an event, as the real one does where hooks are registered for it.
+    fn hook(&mut self, told: &str) {
+        let (event, payload) = told.split_once(' ').unwrap_or((told, "{}"));
+        let mut payload: Value = serde_json::from_str(payload).unwrap();
+        payload["hook_event_name"] = event.into();
+        payload["session_id"] = self.session.id.clone().into();
+        let hook = self.hooks[event][0]["hookCallbackIds"][0].clone();
+        assert!(!hook.is_null(), "nobody wants to hear of {event}");
+        self.question(&json!({"subtype": "hook_callback", "callback_id": hook, "input": payload}));
     }
 
     fn question(&mut self, request: &Value) -> Value {

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::processes::family::wait_until;
+use crate::support::TestContext;
+use crate::support::fake::fake_claude;
 use crate::support::stage::{NEW, OLD, Stage};
 
 const WORKER: &str = "---
@@ -70,23 +72,35 @@ fn a_run_is_told_step_by_step(version: &str) {
             "RunEnded",
         ]
     );
+    assert_named(&events);
     for event in &events {
-        assert_eq!(event["agent_id"], report["run_id"], "{event}");
         assert_eq!(event["run_id"], report["run_id"], "{event}");
         assert_eq!(event["agent_type"], "worker", "{event}");
-        assert!(event.get("agent_transcript_path").is_some(), "{event}");
         assert_eq!(event["caller"]["name"], "main", "{event}");
+        let path = "agent_transcript_path";
+        assert_eq!(event[path], events[3][path], "the CLI names the same as we foresaw: {event}");
     }
-    let transcript = |event: &Value| !text(event, "agent_transcript_path").is_empty();
-    assert!(events[2..].iter().all(transcript), "known from the first word of the CLI on");
     let ended = &events[13];
     assert_eq!(ended["outcome"], "SUCCESS");
     assert_eq!(ended["turns"], report["turns"]);
     assert_eq!(ended["cost_usd"], report["cost_usd"]);
     assert!(ended["tokens"]["input"].as_u64().is_some_and(|tokens| tokens > 0), "{ended}");
-    assert!([5, 7, 10, 12, 13].iter().all(|at| events[*at]["duration_ms"].is_u64()));
+    assert!([5, 7, 10, 11, 12, 13].iter().all(|at| events[*at]["duration_ms"].is_u64()));
     assert!(text(&events[10], "reason").contains("permissions.allow"));
     assert_readable(&stage, text(&report, "run_id"));
+}
+
+/// Every event of a run says which agent it is of, with nothing left open.
+fn assert_named(events: &[Value]) {
+    for event in events {
+        let named = ["agent_id", "agent_type", "agent_transcript_path", "run_id", "session_id"];
+        assert!(named.iter().all(|key| !text(event, key).is_empty()), "{event}");
+        let inside = event.get("parent_agent_id").is_some();
+        let own = if inside { "parent_agent_id" } else { "agent_id" };
+        assert_eq!(event[own], event["run_id"], "{event}");
+        let file = format!("{}.jsonl", text(event, "session_id"));
+        assert!(inside || text(event, "agent_transcript_path").ends_with(&file), "{event}");
+    }
 }
 
 fn printed<const N: usize>(stage: &Stage, arguments: [&str; N]) -> String {
@@ -101,6 +115,9 @@ fn assert_readable(stage: &Stage, run: &str) {
     assert_eq!(denied.lines().count(), 1, "{denied}");
     assert_eq!(printed(stage, ["events", "--run", run, "--json"]).lines().count(), 14);
     assert_eq!(printed(stage, ["events", "--agent", "main"]), "");
+    let dashed = uuid::Uuid::parse_str(run).unwrap().hyphenated().to_string();
+    assert!(printed(stage, ["runs", "show", &dashed]).contains("echo one"));
+    assert_eq!(printed(stage, ["events", "--run", &dashed]).lines().count(), 14);
     let shown = printed(stage, ["runs", "show", "last"]);
     for part in
         ["SUCCESS", "Bash (failed)", "Bash (denied)", "echo one", "4 turns", "1 denied", run]
@@ -185,6 +202,7 @@ fn ten_at_once_are_told_apart_also_when_half_of_them_are_killed(version: &str) {
     let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>(), "none is lost");
     assert_paired(&events);
+    assert_named(&events);
     let agents: BTreeMap<&str, &str> = events
         .iter()
         .filter(|event| event["hook_event_name"] == "RunQueued")
@@ -233,6 +251,7 @@ fn the_next_start_ends_in_the_record_what_a_killed_server_left_open() {
     assert_eq!(stage.run("worker", "SAY next")["result"], "next");
     let events = events(&stage);
     assert_paired(&events);
+    assert_named(&events);
     let ended = events
         .iter()
         .find(|event| event["hook_event_name"] == "RunEnded" && event["run_id"] == *first);
@@ -241,7 +260,70 @@ fn the_next_start_ends_in_the_record_what_a_killed_server_left_open() {
         (&ended["outcome"], &ended["caller"]["name"]),
         (&json!("INTERRUPTED"), &json!("main"))
     );
-    assert!(!text(ended, "agent_transcript_path").is_empty(), "{ended}");
+    assert!(ended["duration_ms"].is_u64(), "{ended}");
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn the_transcript_is_known_before_the_run_begins(version: &str) {
+    let Some(stage) = Stage::new(version) else { return };
+    stage.context.agent("worker", &WORKER.replace("NAME", "worker\nsession: true"));
+    let first = stage.run("worker", "SAY one");
+    assert_eq!(stage.run("worker", "SAY two")["session_id"], first["session_id"]);
+    let events = events(&stage);
+    assert_named(&events);
+    let paths: BTreeSet<&str> =
+        events.iter().map(|event| text(event, "agent_transcript_path")).collect();
+    let [path] = Vec::from_iter(paths)[..] else { panic!("one conversation: {events:#?}") };
+    assert!(std::fs::read_to_string(path).unwrap().contains("SAY two"), "it is the transcript");
+}
+
+#[test_case(NEW, "Agent")]
+#[test_case(OLD, "Task")]
+fn a_native_subagent_inside_of_ours_is_recorded_with_its_own_name(version: &str, tool: &str) {
+    let Some(stage) = Stage::new(version) else { return };
+    let tools = format!("worker\ntools: [\"builtin:Bash\", \"builtin:{tool}\"]");
+    let file =
+        WORKER.replace("NAME", &tools).replace("[\"Bash(echo", &format!("[{tool}, \"Bash(echo"));
+    stage.context.agent("worker", &file);
+    let task = json!({
+        "description": "look", "subagent_type": "general-purpose", "run_in_background": false,
+        "prompt": "CALL Bash {\"command\":\"echo inside\"}\nSAY looked",
+    });
+    let report = stage.run("worker", &format!("CALL {tool} {task}\nSAY done"));
+    assert_eq!(report["result"], "done", "{report}");
+    let events = events(&stage);
+    assert_named(&events);
+    assert_paired(&events);
+    let inside: Vec<Value> =
+        events.iter().filter(|event| event["agent_type"] == "general-purpose").cloned().collect();
+    let expected = ["SubagentStart", "PreToolUse", "PostToolUse", "SubagentStop"];
+    assert_eq!(names(&inside), expected, "{events:#?}");
+    for event in &inside {
+        assert_eq!(event["parent_agent_type"], "worker", "{event}");
+        assert_eq!(event["agent_id"], inside[0]["agent_id"], "{event}");
+        let own = format!("subagents/agent-{}.jsonl", text(event, "agent_id"));
+        assert!(text(event, "agent_transcript_path").ends_with(&own), "{event}");
+    }
+    assert!(inside[2..].iter().all(|event| event["duration_ms"].is_u64()));
+}
+
+/// The real one sends it to a terminal alone.
+#[test]
+fn what_claude_wants_attention_for_is_recorded() {
+    let context = TestContext::new();
+    context.agent("worker", &WORKER.replace("NAME", "worker"));
+    let prompt = "FAKE hook Notification {\"message\":\"it waits for you\"}\nFAKE result done";
+    let mut command = context.adjutant(["run", "worker", prompt, "--json"]);
+    let output = command.env("ADJUTANT_CLAUDE", fake_claude()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let log = std::fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
+    let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_named(&events);
+    let told = events.iter().find(|event| event["hook_event_name"] == "Notification").unwrap();
+    assert_eq!(told["message"], "it waits for you");
+    let hooked = |name: &str| names(&events).contains(&name);
+    assert!(hooked("SessionStart") && hooked("SessionEnd") && hooked("RunEnded"));
 }
 
 /// A collector on loopback: gives out every body that is posted to it.

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod native;
+mod recorded;
 
 use std::fs;
 use std::path::Path;

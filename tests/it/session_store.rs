@@ -71,6 +71,7 @@ fn begin(key: &str) -> Begin {
         fresh: false,
         folder: "/work".into(),
         config_dir: "/nowhere/claude".into(),
+        new_id: uuid::Uuid::new_v4(),
         contract: "sha256:0".to_owned(),
         run: RunId::new(),
         patience: Duration::from_mins(1),

@@ -22,6 +22,7 @@
 //!   stale-result                  a second result after the first
 //!   retry                         an `api_retry`
 //!   ask TOOL JSON                 asks the hook and for approval; the result is the verdict
+//!   hook EVENT JSON               tells the hook of that event with this payload
 //!   wait-for-interrupt            waits for an interrupt, and ends as one does
 //!   sleep SECONDS                 a late result
 //!   hang-mid-turn                 reads and writes nothing any more

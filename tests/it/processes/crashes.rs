@@ -89,7 +89,7 @@ fn a_crash_of_both_is_found() -> bool {
     signal(server.keeper.pid, Signal::SIGKILL);
     wait_until("the keeper's end", || (!server.keeper.is_there()).then_some(()));
 
-    let cleaned = clean_leftovers(&server.data());
+    let cleaned = clean_leftovers(&server.data(), |_| Ok(()));
 
     assert_gone_soon("crash of both", &server.family, &server.run);
     let said: Vec<_> = cleaned.iter().map(ToString::to_string).collect();
@@ -107,7 +107,7 @@ fn a_crash_of_both_is_found() -> bool {
 fn the_next_start_leaves_living_runs_alone() {
     let folder = tempfile::tempdir().unwrap();
     let server = StandIn::start(folder.path(), "setsid sleep 1000 & touch ready; sleep 1000; :", 3);
-    let cleaned = clean_leftovers(&server.data());
+    let cleaned = clean_leftovers(&server.data(), |_| Ok(()));
     let own = |c: &Cleaned| match c {
         Cleaned::Processes(run) => run.to_string() == server.run,
         Cleaned::Run(_) | Cleaned::Folder(_) => true,

@@ -1,0 +1,168 @@
+//! What is recorded of a real main `claude` and its native subagents: whose it is, how long it took, and every start with
+//! its stop.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use test_case::test_case;
+
+use super::{main_agent, stage, start_main_agent};
+use crate::processes::family::wait_until;
+use crate::support::stage::{NEW, OLD, Stage};
+
+/// The events of Claude Code's own agents, in order.
+fn events(stage: &Stage) -> Vec<Value> {
+    let file = stage.context.root().join("data/events.jsonl");
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.filter(|event| event.get("run_id").is_none()).collect()
+}
+
+fn text<'a>(event: &'a Value, key: &str) -> &'a str {
+    event[key].as_str().unwrap_or_default()
+}
+
+/// Who, and what.
+fn told(events: &[Value]) -> Vec<(&str, &str)> {
+    let agent = |event: &'_ Value| event["agent_type"].as_str().map_or("main", |_| "code-reviewer");
+    events.iter().map(|event| (agent(event), text(event, "hook_event_name"))).collect()
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn events_of_main_and_its_subagents_say_whose_they_are_and_how_long_it_took(version: &str) {
+    let Some(stage) = stage(version) else { return };
+    let task = json!({
+        "description": "review", "subagent_type": "code-reviewer", "run_in_background": false,
+        "prompt": "CALL Bash {\"command\":\"echo hi\"}\nSAY reviewed",
+    });
+    let script = format!("CALL Task {task}\nCALL Bash {{\"command\":\"false\"}}\nSAY done");
+    main_agent(&stage, &script);
+    let events = events(&stage);
+    let (main, reviewer) = ("main", "code-reviewer");
+    let expected = [
+        (main, "SessionStart"),
+        (main, "UserPromptSubmit"),
+        (main, "PreToolUse"),
+        (reviewer, "SubagentStart"),
+        (reviewer, "PreToolUse"),
+        (reviewer, "PostToolUse"),
+        (reviewer, "SubagentStop"),
+        (main, "PostToolUse"),
+        (main, "PreToolUse"),
+        (main, "PostToolUseFailure"),
+        (main, "Stop"),
+        (main, "SessionEnd"),
+    ];
+    assert_eq!(told(&events), expected);
+    let ends = ["PostToolUse", "PostToolUseFailure", "SubagentStop", "Stop", "SessionEnd"];
+    for (event, (agent, name)) in events.iter().zip(expected) {
+        assert_eq!(event["duration_ms"].is_u64(), ends.contains(&name), "{event}");
+        let three = ["agent_id", "agent_type", "agent_transcript_path"];
+        let said = three.map(|key| event[key].is_string());
+        assert_eq!(said, [agent == reviewer; 3], "{event}");
+        assert!(agent == reviewer || three.iter().all(|key| event.get(key).is_none()), "{event}");
+        if agent == reviewer {
+            assert!(Path::new(text(event, "agent_transcript_path")).is_file(), "{event}");
+        }
+    }
+    // Each end counts from its own start: the session is the longest, and has all others within.
+    let took = |at: usize| events[at]["duration_ms"].as_u64().unwrap();
+    assert!(took(5) <= took(6) && took(6) <= took(7), "{events:#?}");
+    assert!(took(7) + took(9) <= took(10) && took(10) <= took(11), "{events:#?}");
+    let left = fs::read_dir(stage.context.root().join("data/open-sessions")).unwrap();
+    assert_eq!(left.count(), 0, "nothing is remembered of what is over");
+}
+
+/// Everything that has begun is ended, once.
+fn assert_paired(events: &[Value]) {
+    let mut open: BTreeMap<String, i32> = BTreeMap::new();
+    for event in events {
+        let (key, change) = match text(event, "hook_event_name") {
+            "SessionStart" => ("session", 1),
+            "SessionEnd" => ("session", -1),
+            "PreToolUse" => ("tool_use_id", 1),
+            "PostToolUse" | "PostToolUseFailure" => ("tool_use_id", -1),
+            "SubagentStart" => ("agent_id", 1),
+            "SubagentStop" => ("agent_id", -1),
+            _ => continue,
+        };
+        *open.entry(format!("{key} {}", text(event, key))).or_default() += change;
+    }
+    assert!(open.values().all(|count| *count == 0), "{open:?}");
+}
+
+/// The processes that this one has started, by what they are called with.
+fn servers_of(claude: u32) -> Vec<Pid> {
+    let list = fs::read_dir("/proc").unwrap().flatten();
+    let pids = list.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_server = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        parent == Some(claude) && line.ends_with(b"\0serve\0")
+    };
+    pids.filter(is_server).map(Pid::from_raw).collect()
+}
+
+#[test_case(NEW, false; "new, claude alone")]
+#[test_case(OLD, true; "old, with its server")]
+fn a_main_claude_that_is_killed_leaves_nothing_open(version: &str, with_server: bool) {
+    let Some(stage) = stage(version) else { return };
+    let call = json!({ "agent_name": "for-reviewer", "prompt": "FAKE hang-mid-turn" });
+    let task = json!({
+        "description": "review", "subagent_type": "code-reviewer", "run_in_background": false,
+        "prompt": format!("CALL mcp__adjutant__run_subagent {call}"),
+    });
+    let mut claude = start_main_agent(&stage, &format!("CALL Task {task}"));
+    let all =
+        || fs::read_to_string(stage.context.root().join("data/events.jsonl")).unwrap_or_default();
+    wait_until("the subagent's call", || all().contains("RunStarted").then_some(()));
+    let servers = if with_server { servers_of(claude.id()) } else { Vec::new() };
+    assert_eq!(servers.len(), usize::from(with_server));
+    let parent = Pid::from_raw(claude.id().cast_signed());
+    [parent].iter().chain(&servers).for_each(|pid| kill(*pid, Signal::SIGKILL).unwrap());
+    claude.wait().unwrap();
+    if with_server {
+        // Nobody is left who could say it: whoever looks next does.
+        assert!(!told(&events(&stage)).contains(&("main", "SessionEnd")));
+        assert!(stage.context.run(["events"]).status.success());
+    }
+    wait_until("the session's end", || {
+        told(&events(&stage)).contains(&("main", "SessionEnd")).then_some(())
+    });
+    for _ in 0..2 {
+        assert!(stage.context.run(["events"]).status.success());
+    }
+    let events = events(&stage);
+    assert_paired(&events);
+    let (main, reviewer) = ("main", "code-reviewer");
+    let expected = [
+        (main, "SessionStart"),
+        (main, "UserPromptSubmit"),
+        (main, "PreToolUse"),
+        (reviewer, "SubagentStart"),
+        (reviewer, "PreToolUse"),
+        (main, "PostToolUseFailure"),
+        (reviewer, "PostToolUseFailure"),
+        (reviewer, "SubagentStop"),
+        (main, "SessionEnd"),
+    ];
+    let mut said = told(&events);
+    // The two calls end at the same moment.
+    said[5..7].sort_by_key(|(agent, _)| *agent != main);
+    assert_eq!(said, expected);
+    assert!(events[5..].iter().all(|event| event["duration_ms"].is_u64()), "{events:#?}");
+    assert!(
+        events[5..].iter().all(
+            |event| event["agent_transcript_path"].is_string() == event["agent_id"].is_string()
+        )
+    );
+    assert_eq!(events[8]["reason"], "killed");
+}
