@@ -1,8 +1,12 @@
 //! `execute_tool` against the direct call, and against `agent-mcp-gateway`, in one run.
 //!
-//! `cargo bench --bench gateway` prints one table. The server behind all of them is
-//! `server-everything` (installed by the ordinary tests under `target/mcp-servers`), the tool is
-//! `echo`; rules and audit are on. The peer is installed from PyPI below `target` at first use.
+//! `cargo bench --bench gateway` prints two tables. The server behind all of them is `server-everything` (installed by the
+//! ordinary tests under `target/mcp-servers`), the tool is `echo`; rules and audit are on. The peer is installed from PyPI
+//! below `target` at first use.
+//!
+//! The first table is what a user's client sees: the official TypeScript client makes the calls. In the second the client
+//! does next to nothing, so that nothing hides what the gateway adds; its row `relay` is a program that copies bytes between
+//! client and server and does nothing else, which is what another process in between costs at the least.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,12 +17,13 @@
     reason = "a benchmark says what is wrong by failing"
 )]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Calls of one round, one after the other and again with [`IN_FLIGHT`] on their way.
@@ -30,7 +35,13 @@ const ROUNDS: usize = 7;
 
 fn main() {
     // `cargo test --benches` only wants to know that it starts.
-    if !env::args().any(|argument| argument == "--bench") {
+    let arguments: Vec<String> = env::args().collect();
+    if let [_, word, server] = arguments.as_slice()
+        && word == "--relay"
+    {
+        return relay(server);
+    }
+    if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
     let server = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -42,12 +53,14 @@ fn main() {
         return;
     }
     let project = project(&server);
+    with_the_official_client(&server, project.path());
     let mut direct = Command::new(&server);
     direct.arg("stdio");
     let mut ours = Command::new(env!("CARGO_BIN_EXE_adjutant"));
     ours.arg("gateway").current_dir(project.path()).env("RUST_LOG", "error");
     let mut all = vec![
         Contestant::new("direct", direct, &direct_call, CALLS),
+        Contestant::new("relay", relay_command(&server), &direct_call, CALLS),
         Contestant::new("adjutant gateway", ours, &gateway_call, CALLS),
     ];
     if let Some(peer) = peer() {
@@ -58,7 +71,63 @@ fn main() {
     for _ in 0..ROUNDS {
         all.iter_mut().for_each(Contestant::round);
     }
-    print(&all);
+    println!("with a client that does next to nothing");
+    print(&all.iter().map(Contestant::figures).collect::<Vec<_>>());
+}
+
+/// The same calls by the official TypeScript client.
+fn with_the_official_client(server: &Path, project: &Path) {
+    let gateway = |name: &str, command: &Path, arguments: &[&str], calls: usize| json!({ "name": name, "command": command, "args": arguments, "cwd": project, "params": gateway_call(), "calls": calls });
+    let ours = Path::new(env!("CARGO_BIN_EXE_adjutant"));
+    let mut contestants = vec![
+        json!({ "name": "direct", "command": server, "args": ["stdio"], "params": direct_call(), "calls": CALLS }),
+        gateway("adjutant gateway", ours, &["gateway"], CALLS),
+    ];
+    contestants.extend(peer().map(|peer| gateway("agent-mcp-gateway", &peer, &[], CALLS_OF_PEER)));
+    let plan = json!({ "contestants": contestants, "rounds": ROUNDS, "inFlight": IN_FLIGHT });
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new("node")
+        .arg(root.join("benches/gateway/sdk-client.mjs"))
+        .arg(root.join("target/mcp-servers/node/node_modules"))
+        .arg(plan.to_string())
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("node starts");
+    assert!(output.status.success(), "{:?}", output.status);
+    let figures: Vec<Figures> = serde_json::from_slice(&output.stdout).unwrap();
+    println!("with the official TypeScript client");
+    print(&figures);
+    println!();
+}
+
+fn relay_command(server: &Path) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.arg("--relay").arg(server);
+    command
+}
+
+/// Copies bytes from our stdin to a server and back.
+fn relay(server: &str) {
+    let mut child = Command::new(server)
+        .arg("stdio")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    std::thread::spawn(move || copy(&mut stdout, &mut std::io::stdout()));
+    copy(&mut std::io::stdin(), &mut stdin);
+    drop(stdin);
+    let _ = child.wait();
+}
+
+fn copy(from: &mut impl Read, to: &mut impl Write) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..length]).and_then(|()| to.flush()).is_err() {
+            return;
+        }
+    }
 }
 
 /// The peer's program: the one that `AGENT_MCP_GATEWAY` names, or the pinned one from PyPI, installed below `target`.
@@ -119,35 +188,59 @@ impl Contestant {
         median(self.rounds.iter().map(|(times, _)| percentile(times, at)).collect())
     }
 
-    fn throughput(&self) -> f64 {
-        median(self.rounds.iter().map(|(_, rate)| *rate).collect())
+    fn figures(&self) -> Figures {
+        Figures {
+            name: self.name.to_owned(),
+            p50: self.percentile(0.50),
+            p95: self.percentile(0.95),
+            p99: self.percentile(0.99),
+            rate: median(self.rounds.iter().map(|(_, rate)| *rate).collect()),
+            start: Some(self.start.as_secs_f64() * 1e3),
+            memory: Some(self.client.memory()),
+        }
     }
 }
 
-fn print(all: &[Contestant]) {
+/// Medians over the rounds; times in milliseconds.
+#[derive(Deserialize)]
+struct Figures {
+    name: String,
+    p50: f64,
+    p95: f64,
+    p99: f64,
+    /// Calls per second with [`IN_FLIGHT`] on their way.
+    rate: f64,
+    /// To the answer to `tools/list`.
+    start: Option<f64>,
+    /// Megabytes.
+    memory: Option<f64>,
+}
+
+fn print(all: &[Figures]) {
     println!(
         "{:<20} {:>9} {:>9} {:>9} {:>10} {:>9} {:>8}",
         "", "p50 ms", "p95 ms", "p99 ms", "calls/s", "start ms", "MB"
     );
     for one in all {
+        let shown = |figure: Option<f64>| figure.map_or(String::new(), |n| format!("{n:.1}"));
         println!(
-            "{:<20} {:>9.3} {:>9.3} {:>9.3} {:>10.0} {:>9.1} {:>8.1}",
+            "{:<20} {:>9.3} {:>9.3} {:>9.3} {:>10.0} {:>9} {:>8}",
             one.name,
-            one.percentile(0.50),
-            one.percentile(0.95),
-            one.percentile(0.99),
-            one.throughput(),
-            one.start.as_secs_f64() * 1e3,
-            one.client.memory(),
+            one.p50,
+            one.p95,
+            one.p99,
+            one.rate,
+            shown(one.start),
+            shown(one.memory),
         );
         if one.name != all[0].name {
             println!(
-                "{:<20} {:>8.2}x {:>8.2}x {:>9} {:>9.2}x",
+                "{:<20} {:>8.2}x {:>8.2}x {:>8.2}x {:>9.2}x",
                 "  against direct",
-                one.percentile(0.50) / all[0].percentile(0.50),
-                one.percentile(0.95) / all[0].percentile(0.95),
-                "",
-                one.throughput() / all[0].throughput(),
+                one.p50 / all[0].p50,
+                one.p95 / all[0].p95,
+                one.p99 / all[0].p99,
+                one.rate / all[0].rate,
             );
         }
     }
