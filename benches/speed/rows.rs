@@ -1,5 +1,6 @@
 //! The rows of the table, one function each. Rounds alternate between ours and theirs, so that both meet the same machine.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +16,7 @@ use crate::support::stage::{NEW, Stage, report};
 use crate::{Goal, Row};
 
 /// What the scripted model needs for an answer.
-pub const ANSWER_TIME: Duration = Duration::from_millis(50);
+pub const ANSWER_TIME: Duration = Duration::from_millis(10);
 const ROUNDS: usize = 15;
 const TOOL_CALLS: usize = 2_000;
 /// Runs of the memory row; `ADJUTANT_BENCH_RUNS` for fewer.
@@ -68,6 +69,7 @@ fn cold() -> Vec<Row> {
         || delegate(&mut client, "SAY done", "done"),
         || bare::call(&stage, &bare::passing(), "SAY done", "done"),
     );
+    say_where_the_time_went(&stage);
     let what = "`run_subagent`, cold";
     vec![row("cold", what, "bare `claude -p`, same flags", ours, theirs, Goal::AtMost(1.05))]
 }
@@ -81,6 +83,7 @@ fn warm() -> Vec<Row> {
         one_waits(&stage);
         our_times.push(timed(|| delegate(&mut client, "SAY done", "done")));
     }
+    say_where_the_time_went(&stage);
     let (ours, theirs) = (median(our_times), median(their_times));
     vec![row("warm", "`run_subagent`, warm", "bare `claude -p`", ours, theirs, Goal::AtMost(0.35))]
 }
@@ -99,6 +102,7 @@ fn live() -> Vec<Row> {
         || delegate(&mut client, "SAY next", "next"),
         || bare::call(&stage, &resume, "SAY next", "next"),
     );
+    say_where_the_time_went(&stage);
     let what = "second turn of a live conversation";
     vec![row("live", what, "`claude -p --resume`", ours, theirs, Goal::AtMost(0.15))]
 }
@@ -259,6 +263,22 @@ fn waiting(stage: &Stage) -> Vec<Value> {
         .filter(|card| card["idle"] == true)
         .cloned()
         .collect()
+}
+
+/// The median of each part of our calls, as `adjutant runs show RUN --timing` has them.
+fn say_where_the_time_went(stage: &Stage) {
+    let events = fs::read_to_string(stage.context.root().join("data/events.jsonl")).unwrap();
+    let mut parts: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+    for line in events.lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        for (part, time) in event["timing_ms"].as_object().into_iter().flatten() {
+            let time = Duration::from_secs_f64(time.as_f64().unwrap_or_default() / 1e3);
+            parts.entry(part.clone()).or_default().push(time);
+        }
+    }
+    for (part, times) in parts {
+        println!("  {part}: {:.1} ms", median(times));
+    }
 }
 
 fn everything() -> Option<PathBuf> {
