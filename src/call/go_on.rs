@@ -64,13 +64,17 @@ impl Call {
         self.timing.add(Span::Judge, judging.elapsed());
         let recording = Instant::now();
         let cost_usd = run.progress.cost_usd;
-        if turn_was_completed(&run) {
-            lease.completed(CompletedTurn { turns: 1, cost_usd }).await;
-        } else if turn_was_interrupted(&run) {
-            lease.interrupted(cost_usd).await;
-        } else {
-            lease.failed(cost_usd).await;
-        }
+        let keeping = async {
+            if turn_was_completed(&run) {
+                lease.completed(CompletedTurn { turns: 1, cost_usd }).await;
+            } else if turn_was_interrupted(&run) {
+                lease.interrupted(cost_usd).await;
+            } else {
+                lease.failed(cost_usd).await;
+            }
+        };
+        // Both wait for the disk; together they wait once.
+        tokio::join!(keeping, self.settle());
         self.timing.add(Span::Record, recording.elapsed());
         self.facts.notes.extend(lease.notes().iter().cloned());
         // Nobody resumes a conversation while a process still has it.

@@ -178,7 +178,7 @@ impl Call {
     }
 
     /// What the run has cost is safe on the disk before anybody is told about it.
-    async fn settle(&self) {
+    pub(super) async fn settle(&self) {
         let (Some(tab), Some(cost_usd)) = (self.tab.clone(), self.facts.cost_usd) else { return };
         on_disk(move || tab.close(cost_usd)).await;
     }

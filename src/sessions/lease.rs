@@ -108,13 +108,18 @@ impl Lease {
         self.counted_before
     }
 
-    /// The next call in the same conversation, which nobody else had in between: decided and recorded as at the first.
+    /// The next call in the same conversation, which nobody else had in between: decided as at the first. One that goes on
+    /// has nothing to record before its end: nobody else can have a process that would miss something.
     pub async fn again(self, begin: Begin) -> Self {
         let Self { store, hold, .. } = self;
         if let Some(ticket) = &hold.ticket {
             ticket.set_idle(false);
         }
-        store.begin_with(hold, begin).await
+        let mut lease = store.begin_with(hold, begin).await;
+        if lease.start == Start::Create {
+            lease.record().await;
+        }
+        lease
     }
 
     /// Keeps the conversation without using it: whoever waits may count on getting it soon, if this is dropped when the

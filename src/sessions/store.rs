@@ -101,6 +101,8 @@ impl SessionStore {
         let name = ConversationName { agent: begin.agent.clone(), key: begin.key.clone() };
         let (hold, unshared) = self.wait_for(&name, &begin).await?;
         let mut lease = self.begin_with(hold, begin).await;
+        // Also when it goes on: what a crash interrupts may have been said, and `last_run` tells.
+        lease.record().await;
         lease.note(unshared);
         Ok(lease)
     }
@@ -127,8 +129,6 @@ impl SessionStore {
         .await;
         let mut lease = Lease::new(self.clone(), begin, beginning, hold);
         lease.note(warnings);
-        // Also when it goes on: what a crash interrupts may have been said, and `last_run` tells.
-        lease.record().await;
         lease
     }
 
