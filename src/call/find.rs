@@ -69,8 +69,8 @@ fn not_allowed(agent: &Agent, caller: &Caller, others: &[&str]) -> Failure {
         Callers::Named(names) => names.join(", "),
     };
     let message = format!(
-        "`{}` may not call `{}`; its allowed_callers are: {allowed}",
-        shorten(&one_line(&caller.name), 80),
+        "{} may not call `{}`; its allowed_callers are: {allowed}",
+        caller.described(),
         agent.name
     );
     let author =

@@ -22,7 +22,7 @@ pub enum GatewayError {
     #[error(transparent)]
     Agent(#[from] ChainError),
     /// The `agent_id` contradicts what is known for certain.
-    #[error("this call comes from `{known}`, not from `{claimed}`")]
+    #[error("this call comes from {known}, not from `{claimed}`")]
     IdentityMismatch {
         /// Who it is.
         known: String,

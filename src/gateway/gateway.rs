@@ -172,7 +172,7 @@ impl Gateway {
         match &who.caller {
             Some(caller) if caller.is_sure() => match claimed {
                 Some(claimed) if claimed != caller.name => Err(GatewayError::IdentityMismatch {
-                    known: caller.name.clone(),
+                    known: caller.described(),
                     claimed: claimed.to_owned(),
                 }),
                 _ => Ok(caller.clone()),

@@ -1,8 +1,10 @@
 //! A caller's name, with how it is known.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::base::RESERVED_MAIN;
+use crate::base::{RESERVED_MAIN, one_line, shorten};
 
 /// Who is calling.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +41,11 @@ impl Caller {
         Self::new(name, known_by)
     }
 
+    /// The name with how it is known, for a person: `` `code-reviewer` (attested) ``.
+    pub fn described(&self) -> String {
+        format!("`{}` ({})", shorten(&one_line(&self.name), 80), self.known_by)
+    }
+
     /// Whether the name is more than something the caller said, or nobody contradicted.
     pub fn is_sure(&self) -> bool {
         match self.known_by {
@@ -62,4 +69,16 @@ pub enum KnownBy {
     Asserted,
     /// Nothing was said; the configured fallback.
     Fallback,
+}
+
+impl fmt::Display for KnownBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pipe => "known by its pipe",
+            Self::Attested => "attested",
+            Self::Token => "known by its token",
+            Self::Asserted => "as it says itself",
+            Self::Fallback => "as nothing says otherwise",
+        })
+    }
 }

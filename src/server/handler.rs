@@ -327,7 +327,7 @@ fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
 
 fn mismatch(caller: &Caller, claimed: &str) -> Failure {
     let claimed = shorten(&one_line(claimed), 80);
-    let message = format!("this call comes from `{}`, not from `{claimed}`", caller.name);
+    let message = format!("this call comes from {}, not from `{claimed}`", caller.described());
     Failure::new(Code::IdentityMismatch, message, "leave agent_id out")
 }
 

@@ -158,3 +158,34 @@ fn own_ancestors() -> HashSet<i32> {
     let above = |pid: &i32| Stat::read(*pid).map(|stat| stat.parent).filter(|parent| *parent > 0);
     std::iter::successors(Some(own), above).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_goes_when_its_run_is_recorded_and_not_before() {
+        let data = tempfile::tempdir().unwrap();
+        let board = RunBoard::at(data.path());
+        let run = RunId::new();
+        let posting = board.post(run, "a", "main").unwrap();
+        let file = data.path().join(format!("runs/{run}.json"));
+        let mut card: serde_json::Value =
+            serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        card["server"]["started"] = "before".into();
+        fs::write(&file, card.to_string()).unwrap();
+        let told = |outcome: fn() -> io::Result<()>| {
+            let mut seen = Vec::new();
+            clean_board(data.path(), |card| {
+                seen.push((card.run, board.has(run)));
+                outcome()
+            });
+            seen
+        };
+        assert_eq!(told(|| Err(io::Error::other("a full disk"))), [(run, true)]);
+        assert_eq!(told(|| Ok(())), [(run, true)], "it is told again until it is recorded");
+        assert!(!board.has(run));
+        assert_eq!(told(|| Ok(())), []);
+        drop(posting);
+    }
+}

@@ -57,7 +57,10 @@ fn the_name_of_the_token_is_the_caller_in_both_revisions() {
     } });
     let answer = server.send(&of_session(&call)).message();
     let text = answer["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(text.starts_with("CALLER_NOT_ALLOWED: `ci` may not call `helper`"), "{text}");
+    assert!(
+        text.starts_with("CALLER_NOT_ALLOWED: `ci` (known by its token) may not call `helper`"),
+        "{text}"
+    );
 }
 
 #[test_case("Host", "evil.example.com" => 403; "j1 a foreign host")]

@@ -180,7 +180,10 @@ fn a_hook_attests_by_the_socket_and_everything_is_private() {
 
     attest(&context, &payload("t2", "run_subagent", Some("code-reviewer")));
     let told = run(&mut client, "t2");
-    assert!(text(&told).starts_with("CALLER_NOT_ALLOWED: `code-reviewer` may not call"), "{told}");
+    assert!(
+        text(&told).starts_with("CALLER_NOT_ALLOWED: `code-reviewer` (attested) may not call"),
+        "{told}"
+    );
     // Without an attestation it is as before.
     assert_eq!(run(&mut client, "t3")["structuredContent"]["result"], "done");
     assert_eq!(newest(&context)["known_by"], "fallback");
@@ -226,7 +229,8 @@ fn the_gateway_alone_takes_attestations_as_serve_does() {
     attest(&context, &payload("t2", "execute_tool", Some("code-reviewer")));
     let told = execute(&mut client, "t2", Some("main"));
     assert!(
-        text(&told).starts_with("IDENTITY_MISMATCH: this call comes from `code-reviewer`"),
+        text(&told)
+            .starts_with("IDENTITY_MISMATCH: this call comes from `code-reviewer` (attested)"),
         "{told}"
     );
     is_known("code-reviewer", "attested", "deny");
@@ -276,8 +280,9 @@ fn c1_another_agents_name_is_a_mismatch(agent: Option<&str>, claimed: &str) {
     let execute =
         json!({"agent_id": claimed, "server": "good", "tool": "echo", "args": {"text": "x"}});
     let told = call(&mut client, "t1", "execute_tool", &execute);
-    let expected =
-        format!("IDENTITY_MISMATCH: this call comes from `{known}`, not from `{claimed}`");
+    let expected = format!(
+        "IDENTITY_MISMATCH: this call comes from `{known}` (attested), not from `{claimed}`"
+    );
     assert!(text(&told).starts_with(&expected), "{told}");
     let line = newest(&context);
     assert_eq!([&line["agent"], &line["decision"]], [known, "deny"]);
