@@ -130,7 +130,7 @@ fn record(payload: Value) -> Result<(), String> {
     let data = settings.data_dir();
     let log = EventLog::new(&data, EventOptions::default());
     let begins = payload.get("hook_event_name").is_some_and(|name| name == "SessionStart");
-    let claude = claude_above().map(ClaudeStamp::of);
+    let claude = || claude_above().map(ClaudeStamp::of);
     let recorded = create_private_dir(&data).and_then(|()| {
         if begins {
             // The session that goes on here may be one that was killed before.

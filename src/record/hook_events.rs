@@ -37,11 +37,12 @@ pub enum Noticed {
 
 impl EventLog {
     /// Writes an event of Claude Code's own agents at once, with the time since its partner, and before it the ends of
-    /// what ends with it. `claude` is the process that it comes from. Says whether the payload names an event.
+    /// what ends with it. `claude` finds the process that it comes from; it is asked only where that is not known yet, for
+    /// Claude Code waits meanwhile. Says whether the payload names an event.
     pub fn append_hook(
         &self,
         mut payload: Map<String, Value>,
-        claude: Option<ClaudeStamp>,
+        claude: impl FnOnce() -> Option<ClaudeStamp>,
         patience: Duration,
     ) -> io::Result<bool> {
         let redactor = Redactor::default();
@@ -57,7 +58,7 @@ impl EventLog {
             let mut card =
                 known.filter(|card| !card.was_killed).unwrap_or_else(|| SessionCard::new(&session));
             if begins || card.claude.is_none() {
-                card.claude = claude;
+                card.claude = claude();
             }
             let taken = card.take(&payload, now());
             if let Some(took) = taken.duration_ms {

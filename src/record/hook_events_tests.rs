@@ -22,7 +22,7 @@ fn tell(log: &EventLog, claude: Option<ClaudeStamp>, name: &str, more: &Value) {
     payload.insert("hook_event_name".to_owned(), name.into());
     payload.entry("session_id").or_insert("s".into());
     payload.insert("transcript_path".to_owned(), "/t/s.jsonl".into());
-    assert!(log.append_hook(payload, claude, PATIENCE).unwrap());
+    assert!(log.append_hook(payload, || claude, PATIENCE).unwrap());
 }
 
 fn lines(log: &EventLog) -> Vec<Value> {
