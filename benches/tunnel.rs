@@ -2,7 +2,9 @@
 //! time to the first turn of an agent whose server is slow to start, once it is leased.
 //!
 //! `cargo bench --bench tunnel` prints both. The model is scripted, on loopback, and answers at once: the time between two
-//! of its requests is what a tool call costs.
+//! of its requests is what a tool call costs. The direct connection is measured twice: driven over a pipe with the same hooks
+//! as an agent of ours, answered at once, so that nothing differs but the way to the server; and as `claude -p` alone, which
+//! asks nobody before and tells nobody after a call.
 
 #![allow(
     clippy::expect_used,
@@ -19,14 +21,15 @@
 #[path = "../tests/it/support/mod.rs"]
 mod support;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use serde_json::json;
+use adjutant::claude::HookEvent;
+use serde_json::{Value, json};
 
 use support::claude::scripted_environment;
 use support::stage::{NEW, OLD, Stage};
@@ -88,33 +91,50 @@ fn a_call(version: &str, server: &PathBuf) {
     stage.context.agent("worker", &agent("worker", &entry.to_string()));
     let mut client = stage.serve();
     let prompt = "CALL mcp__own__echo {\"message\": \"hello\"}\n".repeat(CALLS);
-    let (mut tunnelled, mut direct) = (Vec::new(), Vec::new());
+    let (mut tunnelled, mut direct, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..=ROUNDS {
         clock.take();
         let call = json!({ "agent_name": "worker", "prompt": prompt });
         let answer = client.call("run_subagent", call);
         assert!(answer.to_string().contains("Echo: hello"), "{answer}");
         tunnelled.push(per_call(&clock));
-        directly(&stage, &entry, &prompt);
+        directly(&stage, &entry, &prompt, Hooks::Same);
         direct.push(per_call(&clock));
+        directly(&stage, &entry, &prompt, Hooks::None);
+        alone.push(per_call(&clock));
     }
-    let (tunnelled, direct) = (median(tunnelled), median(direct));
-    let ratio = tunnelled.as_secs_f64() / direct.as_secs_f64();
-    println!(
-        "{version}: a tunnelled call / a direct one: {ratio:.3} ({tunnelled:.1?} / {direct:.1?}; goal 1)"
-    );
+    let tunnelled = median(tunnelled);
+    for (against, time, goal) in [
+        ("a direct one with the same hooks", median(direct), "; goal 1"),
+        ("a direct one that nobody watches", median(alone), ""),
+    ] {
+        let ratio = tunnelled.as_secs_f64() / time.as_secs_f64();
+        println!(
+            "{version}: a tunnelled call / {against}: {ratio:.3} ({tunnelled:.1?} / {time:.1?}{goal})"
+        );
+    }
+}
+
+/// What a direct connection is compared with.
+#[derive(Clone, Copy, PartialEq)]
+enum Hooks {
+    /// Those of our agents, each answered at once.
+    Same,
+    None,
 }
 
 /// `claude` with the server as a child of its own, otherwise as the plan has it.
-fn directly(stage: &Stage, entry: &serde_json::Value, prompt: &str) {
+fn directly(stage: &Stage, entry: &Value, prompt: &str, hooks: Hooks) {
     let home = stage.context.home();
     fs::write(home.join("prompt.md"), "You use it.\n").unwrap();
     let settings = r#"{"permissions":{"allow":["mcp__own__echo"]}}"#;
     fs::write(home.join("settings.json"), settings).unwrap();
     let servers = json!({ "mcpServers": { "own": entry } }).to_string();
     fs::write(home.join("servers.json"), servers).unwrap();
+    let input =
+        if hooks == Hooks::Same { "--input-format=stream-json" } else { "--input-format=text" };
     let mut child = Command::new(&stage.claude)
-        .args(["-p", "--output-format=stream-json", "--verbose", "--setting-sources="])
+        .args(["-p", "--output-format=stream-json", "--verbose", "--setting-sources=", input])
         .args(["--strict-mcp-config", "--disable-slash-commands", "--tools="])
         .args(["--permission-mode=default", "--no-session-persistence"])
         .arg(format!("--mcp-config={}", home.join("servers.json").display()))
@@ -128,10 +148,46 @@ fn directly(stage: &Stage, entry: &serde_json::Value, prompt: &str) {
         .stdout(Stdio::piped())
         .spawn()
         .expect("claude starts");
-    child.stdin.take().unwrap().write_all(prompt.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let mut stdin = child.stdin.take().unwrap();
+    let said = if hooks == Hooks::Same {
+        drive(&mut stdin, BufReader::new(child.stdout.take().unwrap()), prompt)
+    } else {
+        stdin.write_all(prompt.as_bytes()).unwrap();
+        drop(stdin);
+        std::io::read_to_string(child.stdout.take().unwrap()).unwrap()
+    };
     assert!(said.contains("Echo: hello"), "{said}");
+    let _ = child.kill();
+    child.wait().unwrap();
+}
+
+/// Speaks the control protocol until the result: every hook is answered at once with nothing to say.
+fn drive(stdin: &mut impl Write, stdout: impl BufRead, prompt: &str) -> String {
+    let mut send = |message: Value| writeln!(stdin, "{message}").unwrap();
+    let registered: serde_json::Map<String, Value> = HookEvent::ALL
+        .iter()
+        .map(|event| {
+            let entry = json!([{ "matcher": null, "hookCallbackIds": [event.name()] }]);
+            (event.name().to_owned(), entry)
+        })
+        .collect();
+    let request = json!({ "subtype": "initialize", "hooks": registered });
+    send(json!({ "type": "control_request", "request_id": "1", "request": request }));
+    send(json!({ "type": "user", "message": { "role": "user", "content": prompt } }));
+    let mut said = String::new();
+    for line in stdout.lines() {
+        let line = line.unwrap();
+        let frame: Value = serde_json::from_str(&line).unwrap_or_default();
+        match frame["type"].as_str() {
+            Some("control_request") => {
+                let answer = json!({ "subtype": "success", "request_id": frame["request_id"], "response": {} });
+                send(json!({ "type": "control_response", "response": answer }));
+            }
+            Some("result") => return said + &line,
+            _ => said.push_str(&line),
+        }
+    }
+    said
 }
 
 fn per_call(clock: &Clock) -> Duration {
