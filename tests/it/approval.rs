@@ -1,6 +1,7 @@
 //! What no rule decides is asked of the person behind the caller; without one it is refused.
 
 mod people;
+mod untrusted;
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use test_case::test_case;
 use crate::support::TestContext;
 use crate::support::fake::fake_claude;
 use crate::support::mcp::{McpClient, text};
-use crate::support::stage::{NEW, OLD, Stage, report};
+use crate::support::stage::{NEW, OLD, Stage, report, until_connected};
 
 const TOUCHER: &str = "---
 name: toucher
@@ -268,7 +269,8 @@ fn main_claude(stage: &Stage, prompt: &str, settings: &Value) -> Value {
 fn a_main_claude_without_a_person_is_denied_in_a_sentence(version: &str) {
     let Some(stage) = stage(version) else { return };
     let delegated = json!({ "agent_name": "toucher", "prompt": touch("planted") });
-    let prompt = format!("SLEEP 2\nCALL mcp__adjutant__run_subagent {delegated}");
+    let prompt =
+        format!("{}CALL mcp__adjutant__run_subagent {delegated}", until_connected(version));
     let result = main_claude(&stage, &prompt, &json!({}));
     assert!(!stage.context.root().join("planted").exists(), "{result}");
     let told = result["result"].as_str().unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::mcp::text;
-use crate::support::stage::{NEW, OLD, Stage, report};
+use crate::support::stage::{NEW, OLD, Stage, report, until_connected};
 
 const FETCHER: &str = "---
 name: fetcher
@@ -194,7 +194,10 @@ fn a_main_claude_delegates_to_a_subagent_claude(version: &str) {
     context.write("mcp.json", server.to_string());
     let forbidden = fetch(&stage);
     let delegated = json!({ "agent_name": "fetcher", "prompt": forbidden });
-    let prompt = format!("{forbidden}\nSLEEP 2\nCALL mcp__adjutant__run_subagent {delegated}");
+    let prompt = format!(
+        "{forbidden}\n{}CALL mcp__adjutant__run_subagent {delegated}",
+        until_connected(version)
+    );
     let output = std::process::Command::new(&stage.claude)
         .args(["-p", "--output-format=stream-json", "--verbose", "--mcp-config=mcp.json"])
         .arg("--allowedTools=mcp__adjutant__run_subagent,Bash")

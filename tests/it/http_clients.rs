@@ -18,7 +18,7 @@ use crate::support::claude::scripted_environment;
 use crate::support::fake::build_example;
 use crate::support::http::{HttpServer, Request, initialize, modern_post, send_to};
 use crate::support::mcp::{McpClient, text};
-use crate::support::stage::{NEW, OLD, Stage};
+use crate::support::stage::{NEW, OLD, Stage, until_connected};
 
 /// `adjutant serve --http` with a real server behind it, and a token for the agent that may use it.
 fn server_with_everything() -> Option<(TestContext, HttpServer, String)> {
@@ -75,7 +75,8 @@ fn claude_itself_delegates_over_http(version: &str) {
     } } });
     context.write("mcp.json", entry.to_string());
     let delegated = json!({ "agent_name": "teller", "prompt": "SAY the answer is 4711" });
-    let prompt = format!("SLEEP 2\nCALL mcp__adjutant__run_subagent {delegated}");
+    let prompt =
+        format!("{}CALL mcp__adjutant__run_subagent {delegated}", until_connected(version));
     let mut child = Command::new(&stage.claude)
         .args(["-p", "--output-format=json", "--mcp-config=mcp.json", "--strict-mcp-config"])
         .arg("--allowedTools=mcp__adjutant__run_subagent")

@@ -8,7 +8,7 @@ use test_case::test_case;
 use super::{audit, fake_project, main_claude, stage, touch};
 use crate::gateway_real::{python_program, source};
 use crate::support::fake::fake_claude;
-use crate::support::stage::{NEW, OLD, report};
+use crate::support::stage::{NEW, OLD, report, until_connected};
 use crate::support::terminal::Terminal;
 
 /// The decisions in the audit log, in order.
@@ -28,7 +28,8 @@ fn the_hook_of_a_main_claude_allows(version: &str) {
     let answer = json!({ "type": "command", "command": "cat > asked.json; cat allow.json" });
     let settings = json!({ "hooks": { "Elicitation": [{ "hooks": [answer] }] } });
     let delegated = json!({ "agent_name": "toucher", "prompt": touch("planted") });
-    let prompt = format!("SLEEP 2\nCALL mcp__adjutant__run_subagent {delegated}");
+    let prompt =
+        format!("{}CALL mcp__adjutant__run_subagent {delegated}", until_connected(version));
     let result = main_claude(&stage, &prompt, &settings);
     let root = stage.context.root();
     assert!(root.join("planted").exists(), "{result}");

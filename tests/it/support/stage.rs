@@ -14,6 +14,11 @@ use super::mcp::McpClient;
 pub const NEW: &str = "2.1.325";
 pub const OLD: &str = "2.1.197";
 
+/// What a script for a main `claude` begins with: 2.1.197 has its first turn before its servers are connected, 2.1.325 waits.
+pub fn until_connected(version: &str) -> &'static str {
+    if version == OLD { "SLEEP 2\n" } else { "" }
+}
+
 /// The stage of one test.
 pub struct Stage {
     pub context: TestContext,
