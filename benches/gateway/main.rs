@@ -1,4 +1,4 @@
-//! `execute_tool` against the direct call, and against `agent-mcp-gateway`, in one run.
+//! `execute_tool` against the direct call, against `agent-mcp-gateway`, and over HTTP against stdio, in one run.
 //!
 //! `cargo bench --bench gateway` prints two tables. The server behind all of them is `server-everything` (installed by the
 //! ordinary tests under `target/mcp-servers`), the tool is `echo`; rules and audit are on. The peer is installed from PyPI
@@ -6,7 +6,8 @@
 //!
 //! The first table is what a user's client sees: the official TypeScript client makes the calls. In the second the client
 //! does next to nothing, so that nothing hides what the gateway adds; its row `relay` is a program that copies bytes between
-//! client and server and does nothing else, which is what another process in between costs at the least.
+//! client and server and does nothing else, which is what another process in between costs at the least. Over HTTP all calls go
+//! over one connection; there «in flight» means that requests are sent ahead.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,14 +18,18 @@
     reason = "a benchmark says what is wrong by failing"
 )]
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod wire;
+
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use wire::Wire;
 
 /// Calls of one round, one after the other and again with [`IN_FLIGHT`] on their way.
 const CALLS: usize = 1_500;
@@ -32,6 +37,8 @@ const CALLS: usize = 1_500;
 const CALLS_OF_PEER: usize = 150;
 const IN_FLIGHT: usize = 32;
 const ROUNDS: usize = 7;
+const STDIO: &str = "adjutant gateway";
+const HTTP: &str = "  over HTTP";
 
 fn main() {
     // `cargo test --benches` only wants to know that it starts.
@@ -58,21 +65,33 @@ fn main() {
     direct.arg("stdio");
     let mut ours = Command::new(env!("CARGO_BIN_EXE_adjutant"));
     ours.arg("gateway").current_dir(project.path()).env("RUST_LOG", "error");
+    let mut over_http = Command::new(env!("CARGO_BIN_EXE_adjutant"));
+    over_http.args(["gateway", "--http", "127.0.0.1:0", "--requests-per-second", "0"]);
+    over_http.current_dir(project.path()).env("RUST_LOG", "error");
+    let token = token(project.path());
     let mut all = vec![
-        Contestant::new("direct", direct, &direct_call, CALLS),
-        Contestant::new("relay", relay_command(&server), &direct_call, CALLS),
-        Contestant::new("adjutant gateway", ours, &gateway_call, CALLS),
+        Contestant::new("direct", direct, &direct_call, CALLS, None),
+        Contestant::new("relay", relay_command(&server), &direct_call, CALLS, None),
+        Contestant::new(STDIO, ours, &gateway_call, CALLS, None),
+        Contestant::new(HTTP, over_http, &gateway_call, CALLS, Some(&token)),
     ];
     if let Some(peer) = peer() {
         let mut command = Command::new(peer);
         command.current_dir(project.path());
-        all.push(Contestant::new("agent-mcp-gateway", command, &gateway_call, CALLS_OF_PEER));
+        let name = "agent-mcp-gateway";
+        all.push(Contestant::new(name, command, &gateway_call, CALLS_OF_PEER, None));
     }
     for _ in 0..ROUNDS {
         all.iter_mut().for_each(Contestant::round);
     }
     println!("with a client that does next to nothing");
     print(&all.iter().map(Contestant::figures).collect::<Vec<_>>());
+}
+
+fn token(project: &Path) -> String {
+    let mut making = Command::new(env!("CARGO_BIN_EXE_adjutant"));
+    let made = making.args(["token", "new", "dev"]).current_dir(project).output().unwrap();
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
 }
 
 /// The same calls by the official TypeScript client.
@@ -162,10 +181,17 @@ struct Contestant {
 }
 
 impl Contestant {
-    fn new(name: &'static str, mut command: Command, call: &'static Call, calls: usize) -> Self {
+    /// With a token over HTTP, without one over a pipe.
+    fn new(
+        name: &'static str,
+        mut command: Command,
+        call: &'static Call,
+        calls: usize,
+        token: Option<&str>,
+    ) -> Self {
         let begin = |command: &mut Command| {
             let begun = Instant::now();
-            let mut client = Client::start(command);
+            let mut client = Client::start(command, token);
             client.request("tools/list", &json!({}));
             (client, begun.elapsed())
         };
@@ -233,20 +259,29 @@ fn print(all: &[Figures]) {
             shown(one.start),
             shown(one.memory),
         );
-        if one.name != all[0].name {
-            println!(
-                "{:<20} {:>8.2}x {:>8.2}x {:>8.2}x {:>9.2}x",
-                "  against direct",
-                one.p50 / all[0].p50,
-                one.p95 / all[0].p95,
-                one.p99 / all[0].p99,
-                one.rate / all[0].rate,
-            );
+        let stdio = all.iter().find(|other| other.name == STDIO);
+        match (one.name.as_str(), stdio) {
+            (HTTP, Some(stdio)) => compare("  against stdio", one, stdio),
+            (name, _) if name != all[0].name => compare("  against direct", one, &all[0]),
+            _ => {}
         }
     }
     println!(
         "{:<20} {:>8}x {:>8}x {:>9} {:>9}x {:>9} {:>8}",
         "  goals", "1.40", "1.70", "", "0.75", "30", "20"
+    );
+    if all.iter().any(|one| one.name == HTTP) {
+        println!("{:<20} {:>8}x", "  over HTTP", "2.50");
+    }
+}
+
+fn compare(title: &str, one: &Figures, other: &Figures) {
+    println!(
+        "{title:<20} {:>8.2}x {:>8.2}x {:>8.2}x {:>9.2}x",
+        one.p50 / other.p50,
+        one.p95 / other.p95,
+        one.p99 / other.p99,
+        one.rate / other.rate,
     );
 }
 
@@ -292,31 +327,20 @@ fn percentile(times: &[Duration], at: f64) -> f64 {
 
 struct Client {
     child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+    wire: Wire,
     next: u64,
 }
 
 impl Client {
-    fn start(command: &mut Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it starts");
-        let (stdin, stdout) =
-            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut client = Self { child, stdin, stdout, next: 0 };
-        client.request("initialize", &json!({
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "bench", "version": "0" },
-        }));
-        writeln!(
-            client.stdin,
-            "{}",
-            json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })
-        )
-        .unwrap();
+    fn start(command: &mut Command, token: Option<&str>) -> Self {
+        let (child, wire) = Wire::open(command, token);
+        let mut client = Self { child, wire, next: 0 };
+        if client.wire.has_handshake() {
+            client.request("initialize", &json!({
+                "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "bench", "version": "0" },
+            }));
+            client.wire.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        }
         client
     }
 
@@ -324,15 +348,13 @@ impl Client {
         self.next += 1;
         let message =
             json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
-        self.stdin.write_all(format!("{message}\n").as_bytes()).unwrap();
+        self.wire.send(&message);
     }
 
     /// The next answer; notifications are passed over.
     fn receive(&mut self) -> Value {
         loop {
-            let mut line = String::new();
-            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the server went away");
-            let message: Value = serde_json::from_str(&line).unwrap();
+            let message = self.wire.receive();
             if message.get("id").is_some() && message.get("method").is_none() {
                 return message;
             }

@@ -37,6 +37,7 @@ impl Guest {
 }
 
 fn too_many(most: u32) -> Failure {
-    let message = format!("this caller has {most} runs going on, as many as it may have at once");
+    let runs = if most == 1 { "run" } else { "runs" };
+    let message = format!("this caller has {most} {runs} going on, as many as it may have at once");
     Failure::new(Code::TooManyRuns, message, "try again as soon as one of them has answered")
 }

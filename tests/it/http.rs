@@ -1,5 +1,10 @@
 //! Over HTTP: who is let in, as whom, how much of it, and how it ends.
 
+mod patience;
+mod strangers;
+mod tls;
+mod together;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -155,7 +160,7 @@ fn j3_a_session_is_of_no_use_to_another_caller() {
 }
 
 #[test]
-fn j4_large_and_slow_bodies_and_lying_headers_are_refused() {
+fn j4_large_bodies_and_lying_headers_are_refused() {
     let context = project();
     let token = context.token("bot");
     let server = context.serve_http([]);
@@ -170,35 +175,6 @@ fn j4_large_and_slow_bodies_and_lying_headers_are_refused() {
         .with("Mcp-Name", "list_servers");
     assert_eq!(server.send(&lying).status, 400);
     assert_eq!(server.post(&token, &initialize()).status, 200, "and goes on");
-}
-
-#[test]
-fn j4_strangers_cost_no_session_and_few_lines() {
-    let context = project();
-    let token = context.token("bot");
-    let server = context.serve_http([]);
-    let request = Request::post("", &initialize()).without("Connection").bytes();
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    let before = resident_kib(server.pid());
-    let mut answer = vec![0; 64 << 10];
-    for _ in 0..200 {
-        stream.write_all(&request.repeat(25)).unwrap();
-        let mut seen = 0;
-        while seen < 25 {
-            let read = stream.read(&mut answer).unwrap();
-            seen += String::from_utf8_lossy(&answer[..read]).matches("HTTP/1.1 401").count();
-        }
-    }
-    let grown = resident_kib(server.pid()).saturating_sub(before);
-    assert!(grown < 8 << 10, "{grown} KiB for 5,000 strangers");
-    assert_eq!(refusals(&context), ["NO_TOKEN"]);
-    assert_eq!(server.post(&token, &initialize()).status, 200);
-}
-
-fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[test]

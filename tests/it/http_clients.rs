@@ -15,9 +15,8 @@ use tokio::net::TcpStream;
 use crate::gateway_real::{everything, node, node_program, python_program, said, source};
 use crate::support::TestContext;
 use crate::support::claude::scripted_environment;
-use crate::support::fake::build_example;
 use crate::support::http::{HttpServer, Request, initialize, modern_post, send_to};
-use crate::support::mcp::{McpClient, text};
+use crate::support::mcp::text;
 use crate::support::stage::{NEW, OLD, Stage, until_connected};
 
 /// `adjutant serve --http` with a real server behind it, and a token for the agent that may use it.
@@ -218,43 +217,4 @@ async fn exchange(stream: &mut TcpStream, request: &Request) -> String {
             return text.into_owned();
         }
     }
-}
-
-#[test]
-#[ignore = "measures: run it alone, with --release"]
-fn a_call_over_http_takes_at_most_two_and_a_half_times_as_long() {
-    let context = TestContext::new();
-    let program = build_example("faulty_mcp_server");
-    context
-        .write(".mcp.json", json!({ "mcpServers": { "s": { "command": program } } }).to_string());
-    context.write(".mcp-gateway-rules.json", r#"{"agents":{"dev":{"allow":{"servers":["*"]}}}}"#);
-    let token = context.token("dev");
-    let call = json!({ "name": "execute_tool", "arguments": {
-        "agent_id": "dev", "server": "s", "tool": "echo", "args": { "text": "hello" },
-    } });
-    let arguments = ["gateway", "--http", "127.0.0.1:0", "--requests-per-second", "0"];
-    let server = HttpServer::start(context.adjutant(arguments));
-    let mut over_stdio = McpClient::connect(context.adjutant(["gateway"]));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut stream = runtime.block_on(TcpStream::connect(server.address)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    let request = modern_post(&token, 1, "tools/call", call.clone());
-    let (mut by_stdio, mut by_http) = (Vec::new(), Vec::new());
-    for _ in 0..2_000 {
-        let started = Instant::now();
-        let answer = over_stdio.request("tools/call", call.clone());
-        by_stdio.push(started.elapsed());
-        assert!(answer["isError"] != true, "{answer}");
-        let started = Instant::now();
-        let answer = runtime.block_on(exchange(&mut stream, &request));
-        by_http.push(started.elapsed());
-        assert!(answer.contains("hello"), "{answer}");
-    }
-    let middle = |times: &mut Vec<Duration>| {
-        times.sort();
-        times[times.len() / 2]
-    };
-    let (stdio, http) = (middle(&mut by_stdio), middle(&mut by_http));
-    println!("p50 over stdio {stdio:?}, over HTTP {http:?}");
-    assert!(http.as_secs_f64() <= 2.5 * stdio.as_secs_f64(), "{stdio:?} and {http:?}");
 }

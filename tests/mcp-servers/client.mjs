@@ -6,7 +6,7 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 
 const client = new Client({ name: "test", version: "0" });
 const headers = { Authorization: `Bearer ${process.env.ADJUTANT_TOKEN}` };
-const transport = process.argv[2].startsWith("http:")
+const transport = /^https?:/.test(process.argv[2])
   ? new StreamableHTTPClientTransport(new URL(process.argv[2]), { requestInit: { headers } })
   : new StdioClientTransport({ command: process.argv[2], args: [process.argv[3]] });
 await client.connect(transport);

@@ -24,7 +24,11 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Refus
     if stated.is_some_and(|bytes: u64| bytes > MAX_BODY as u64) {
         return Err(Refusal::TooLarge);
     }
-    timeout(PATIENCE, collect(body)).await.unwrap_or(Err(Refusal::TooSlow))
+    within(PATIENCE, body).await
+}
+
+async fn within(patience: Duration, body: Body) -> Result<Bytes, Refusal> {
+    timeout(patience, collect(body)).await.unwrap_or(Err(Refusal::TooSlow))
 }
 
 async fn collect(body: Body) -> Result<Bytes, Refusal> {
@@ -69,5 +73,23 @@ impl<T: Unpin> HttpBody for Holding<T> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+
+    #[tokio::test]
+    async fn j4_a_body_that_does_not_come_is_not_waited_for() {
+        let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"{"))]);
+        let slow = Body::from_stream(first.chain(stream::pending()));
+        let read = within(Duration::from_millis(50), slow).await;
+        assert!(matches!(read, Err(Refusal::TooSlow)), "{read:?}");
+        let whole = within(Duration::from_mins(1), Body::from("{}")).await;
+        assert_eq!(whole.unwrap(), "{}");
     }
 }

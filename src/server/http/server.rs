@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::body::MAX_BODY;
+use super::connection::PATIENCE;
 use super::front::{Front, Peer, mcp};
 use super::guard::Guard;
 use super::options::{HttpOptions, OptionsError};
@@ -172,7 +173,7 @@ async fn accept(
         let router = router.clone().layer(Extension(Peer(peer)));
         let (tls, closing) = (tls.cloned(), closing.clone());
         connections.spawn(async move {
-            connection::serve(stream, tls, router, closing).await;
+            connection::serve(stream, tls, router, closing, PATIENCE).await;
             drop(seat);
         });
     }

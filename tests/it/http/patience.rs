@@ -1,0 +1,98 @@
+//! Clients that take their time, and callers that want too much at once: the others do not notice.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::project;
+use crate::support::fake::fake_claude;
+use crate::support::http::{HttpServer, Request, initialize, modern_post, send_to};
+
+/// Clients that have sent half of a head, and half of a body, and then nothing.
+fn dawdlers(server: &HttpServer, token: &str, each: usize) -> Vec<TcpStream> {
+    let whole = Request::post(token, &initialize()).bytes();
+    let body = whole.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+    let halves = [&whole[..body / 2], &whole[..body + 10]];
+    let begin = |half: &[u8]| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(half).unwrap();
+        stream
+    };
+    (0..each).flat_map(|_| halves.map(begin)).collect()
+}
+
+#[test]
+fn j4_slow_heads_and_slow_bodies_hold_nobody_up() {
+    let context = project();
+    let token = context.token("bot");
+    let server = context.serve_http([]);
+    let mut slow = dawdlers(&server, &token, 150);
+    let begun = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(server.post(&token, &initialize()).status, 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    // Whoever goes on in time is served too.
+    let whole = Request::post(&token, &initialize()).bytes();
+    let mut late = slow.pop().unwrap();
+    let body = whole.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+    late.write_all(&whole[body + 10..]).unwrap();
+    let mut first = [0; 12];
+    late.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+}
+
+#[test]
+#[ignore = "takes a minute: that is how long a head may take"]
+fn j4_slow_heads_and_slow_bodies_end() {
+    let context = project();
+    let token = context.token("bot");
+    let server = context.serve_http([]);
+    let begun = Instant::now();
+    for mut stream in dawdlers(&server, &token, 1) {
+        stream.set_read_timeout(Some(Duration::from_secs(90))).unwrap();
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).unwrap();
+        assert!(!heard.contains("200 OK"), "{heard}");
+    }
+    assert!(begun.elapsed() > Duration::from_secs(25), "too hasty: {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_caller_with_too_many_runs_is_told_when_to_try_again() {
+    let context = project();
+    let (bot, agent) = (context.token("bot"), "allowed_callers: [bot, ci]\n");
+    let ci = context.token("ci");
+    context.agent("both", &format!("---\nname: both\ndescription: Helps\n{agent}---\nHelp.\n"));
+    let mut command = context.adjutant(["serve", "--http", "127.0.0.1:0", "--runs-at-once", "1"]);
+    command.env("ADJUTANT_CLAUDE", fake_claude());
+    let server = HttpServer::start(command);
+    let tasks = |prompts: &[&str]| -> Value {
+        prompts.iter().map(|text| json!({ "agent_name": "both", "prompt": text })).collect()
+    };
+    let address = server.address;
+    let run = move |token: &str, prompts: &[&str]| {
+        let arguments = json!({ "tasks": tasks(prompts) });
+        let params = json!({ "name": "run_subagents", "arguments": arguments });
+        let answer = send_to(address, &modern_post(token, 1, "tools/call", params)).message();
+        answer["result"]["structuredContent"]["results"].clone()
+    };
+    // The first waits until the second has been refused, and another caller has been served.
+    let held = std::thread::scope(|scope| {
+        let held = scope.spawn(|| run(&bot, &["FAKE sleep 2", "one too many"]));
+        let events = context.root().join("data/events.jsonl");
+        crate::gateway::until("the first run", || {
+            std::fs::read_to_string(&events).ok()?.contains("RunStarted").then_some(())
+        });
+        let other = run(&ci, &["FAKE result for another"]);
+        assert_eq!(other[0]["result"], "for another", "{other}");
+        held.join().unwrap()
+    });
+    assert_eq!(held[0].get("error"), None, "{held}");
+    let refused = held[1]["error"].as_str().unwrap();
+    assert!(refused.starts_with("TOO_MANY_RUNS: this caller has 1 run going on"), "{refused}");
+    assert!(refused.contains("Try again as soon as one of them has answered"), "{refused}");
+    assert_eq!(run(&bot, &["FAKE result again"])[0]["result"], "again", "the place is free");
+}

@@ -1,0 +1,83 @@
+//! TLS that we speak ourselves, with certificates made here and a client that checks them.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+use crate::gateway_real::{everything, node, said, source};
+use crate::support::TestContext;
+use crate::support::http::{HttpServer, Request};
+
+/// A certificate for this machine and its key, as the files that the flags want.
+fn certificate(context: &TestContext, name: &str) -> (PathBuf, PathBuf) {
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let CertifiedKey { cert, key_pair } = generate_simple_self_signed(names).unwrap();
+    let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
+    context.write(&chain, cert.pem());
+    context.write(&key, key_pair.serialize_pem());
+    (context.root().join(chain), context.root().join(key))
+}
+
+fn serve(context: &TestContext, certificate: &PathBuf, key: &PathBuf) -> Command {
+    let mut command = context.adjutant(["serve", "--http", "127.0.0.1:0"]);
+    command.arg("--tls-cert").arg(certificate).arg("--tls-key").arg(key);
+    command
+}
+
+#[test]
+fn a_client_that_trusts_the_certificate_calls_a_tool_and_no_other_does() {
+    let Some((context, _)) = everything() else { return };
+    let token = context.token("dev");
+    let (chain, key) = certificate(&context, "mine");
+    let server = HttpServer::start(serve(&context, &chain, &key));
+    let url = server.url().replace("http://", "https://");
+    let script = node().unwrap().join("client-https.mjs");
+    std::fs::copy(source("client.mjs"), &script).unwrap();
+    let client = |trusted: &PathBuf| {
+        let mut client = Command::new("node");
+        client.arg(&script).arg(&url).env("ADJUTANT_TOKEN", &token);
+        client.env("NODE_EXTRA_CA_CERTS", trusted);
+        client
+    };
+    let answer = said(&mut client(&chain), &context);
+    assert_eq!(answer, "2025-11-25 5 tools; Echo: hello; progress; image/png");
+
+    let (other, _) = certificate(&context, "other");
+    let refused = client(&other).output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("self-signed certificate"), "{told}");
+    let plain = server.send(&Request::get("/healthz"));
+    assert_ne!(plain.status, 200, "nothing is served without TLS there: {plain:?}");
+}
+
+#[test]
+fn files_that_do_not_fit_are_said_in_a_sentence() {
+    let context = TestContext::new();
+    context.token("bot");
+    let (chain, key) = certificate(&context, "mine");
+    let (_, other) = certificate(&context, "other");
+    let (missing, text) = (context.root().join("missing.pem"), context.root().join("text.pem"));
+    context.write("text.pem", "no certificate");
+    let told = |output: Output| {
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(told.trim().lines().count(), 1, "one sentence: {told}");
+        told
+    };
+    for (certificate, key, file, reason) in [
+        (&chain, &other, "mine.pem", "the key is not the certificate's"),
+        (&missing, &key, "missing.pem", "No such file"),
+        (&chain, &missing, "missing.pem", "No such file"),
+        (&text, &key, "text.pem", "there is no certificate in it"),
+        (&chain, &text, "text.pem", "there is no private key in it"),
+        (&chain, &chain, "mine.pem", "there is no private key in it"),
+    ] {
+        let told = told(serve(&context, certificate, key).output().unwrap());
+        assert!(told.contains(file) && told.contains(reason), "{told}");
+        assert!(told.contains("cannot be used for TLS"), "{told}");
+    }
+    let half = context.run(["serve", "--http", "127.0.0.1:0", "--tls-cert=mine.pem"]);
+    assert_eq!(half.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&half.stderr).contains("--tls-key"), "{half:?}");
+}
