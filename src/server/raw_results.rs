@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
+use memchr::memmem;
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientNotification, ClientRequest, CustomResult, ErrorData, ProtocolVersion, ServerConfig,
@@ -96,11 +97,8 @@ fn carrying<T: Serialize + DeserializeOwned>(raw: Value, stand_in: &T) -> Option
 
 /// A message whose result is the one that was carried in it; `None` where none was.
 pub(super) fn unpacked(message: &[u8]) -> Option<Bytes> {
-    let name = PARCEL.as_bytes();
     // Most messages carry nothing, and are not read a second time.
-    if !message.windows(name.len()).any(|bytes| bytes == name) {
-        return None;
-    }
+    memmem::find(message, PARCEL.as_bytes())?;
     let mut message: Value = serde_json::from_slice(message).ok()?;
     let stand_in = message.get_mut("result")?;
     let raw = stand_in.get_mut("_meta")?.get_mut(PARCEL)?.take();

@@ -14,14 +14,12 @@ use crate::support::mcp::{McpClient, text};
 const RULES: &str = r#"{"agents": {"dev": {"allow": {"servers": ["*"]}}}}"#;
 
 /// The folder with the packages, installed once; `None` where the tool for it is missing.
-fn packages(kind: &'static str, install: fn(&Path) -> Output) -> Option<PathBuf> {
+fn packages(kind: &'static str, list: &str, install: fn(&Path) -> Output) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mcp-servers").join(kind);
     fs::create_dir_all(&folder).unwrap();
     let lock = fs::File::create(folder.join(".lock")).unwrap();
     lock.lock().unwrap();
-    let wanted = ["package-lock.json", "requirements.txt"]
-        .map(|name| fs::read_to_string(source(name)).unwrap())
-        .concat();
+    let wanted = fs::read_to_string(source(list)).unwrap();
     let stamp = folder.join(".installed");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Some(folder);
@@ -61,7 +59,7 @@ pub(crate) fn node() -> Option<&'static PathBuf> {
             folder,
         )
     };
-    FOLDER.get_or_init(|| packages("node", install)).as_ref()
+    FOLDER.get_or_init(|| packages("node", "package-lock.json", install)).as_ref()
 }
 
 fn python() -> Option<&'static PathBuf> {
@@ -72,7 +70,7 @@ fn python() -> Option<&'static PathBuf> {
             folder,
         )
     };
-    FOLDER.get_or_init(|| packages("python", install)).as_ref()
+    FOLDER.get_or_init(|| packages("python", "requirements.txt", install)).as_ref()
 }
 
 pub(crate) fn node_program(name: &str) -> Option<String> {

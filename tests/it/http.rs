@@ -1,5 +1,6 @@
 //! Over HTTP: who is let in, as whom, how much of it, and how it ends.
 
+mod metrics;
 mod patience;
 mod strangers;
 mod tls;
@@ -273,51 +274,8 @@ fn health_readiness_and_metrics_tell_no_secrets() {
     let asked = Request::get("/metrics").with("Authorization", &format!("Bearer {token}"));
     let page = server.send(&asked);
     assert_eq!(page.status, 200);
-    let families = parse_metrics(&page.body);
-    let value = |sample: &str| families.iter().find(|(name, _)| name == sample).map(|(_, v)| *v);
-    let runs = |agent: &str, outcome: &str| {
-        value(&format!("adjutant_runs_total{{agent=\"{agent}\",outcome=\"{outcome}\"}}"))
-    };
-    assert_eq!(runs("helper", "SPAWN_FAILED"), Some(1.0), "{}", page.body);
-    assert_eq!(runs("(unknown)", "AGENT_NOT_FOUND"), Some(1.0), "{}", page.body);
-    let calls = |server: &str, decision: &str, outcome: &str| {
-        value(&format!(
-            "adjutant_gateway_calls_total{{agent=\"bot\",server=\"{server}\",tool=\"t\",decision=\"{decision}\",outcome=\"{outcome}\"}}"
-        ))
-    };
-    assert_eq!(calls("away", "allow", "failed"), Some(1.0), "{}", page.body);
-    assert_eq!(calls("other\\\"} 1\\nforged 2", "deny", "denied"), Some(1.0), "{}", page.body);
-    assert_eq!(value("adjutant_runs_running"), Some(0.0));
-    assert_eq!(value("adjutant_pool_processes{kind=\"warm\"}"), Some(0.0));
-    assert!(value("process_resident_memory_bytes").unwrap() > 1e6);
     let all = format!("{}{}{}", health.body, ready.body, page.body);
     for secret in ["hunter2", "/no/such", token.as_str(), "KEY"] {
         assert!(!all.contains(secret), "{secret} in {all}");
     }
-}
-
-/// Reads the text format as strictly as its description has it: the samples with their numbers.
-fn parse_metrics(page: &str) -> Vec<(String, f64)> {
-    let mut family = String::new();
-    let mut samples = Vec::new();
-    for line in page.lines() {
-        if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = rest.split_once(' ').unwrap();
-            assert!(matches!(kind, "counter" | "gauge" | "histogram"), "{line}");
-            assert_eq!(name, family, "HELP comes before TYPE");
-            continue;
-        }
-        if let Some(rest) = line.strip_prefix("# HELP ") {
-            rest.split(' ').next().unwrap().clone_into(&mut family);
-            continue;
-        }
-        let (sample, number) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
-        let name = sample.split('{').next().unwrap();
-        let fits = |c: char| c.is_ascii_lowercase() || c == '_';
-        assert!(name.chars().all(fits) && name.starts_with(&family), "{line} in {family}");
-        let number = number.parse().unwrap_or_else(|_| panic!("no number: {line}"));
-        samples.push((sample.to_owned(), number));
-    }
-    assert!(page.ends_with('\n') && !samples.is_empty());
-    samples
 }

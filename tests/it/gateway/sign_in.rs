@@ -2,6 +2,7 @@
 
 mod attacks;
 mod oauth_server;
+mod real_keyring;
 mod tokens;
 
 use std::fs::{self, File};
