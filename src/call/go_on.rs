@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::converse::{Run, Stop};
 use super::credentials::config_dir;
+use super::ground::{Ground, source_of};
 use super::judge::{
     conversation_is_unknown, judge, stopped, turn_was_completed, turn_was_interrupted,
 };
@@ -18,7 +19,7 @@ use super::open::Open;
 use super::orchestrator::Orchestrator;
 use super::prepare;
 use super::reuse::Live;
-use super::steps::{Call, Ground, source_of};
+use super::steps::Call;
 use super::timing::Span;
 use crate::catalog::Agent;
 use crate::outcome::{Answer, Code, Failure};

@@ -1,5 +1,6 @@
 //! The spine: the steps of a call in order, top to bottom, and nothing else.
 
+mod admit;
 mod approval_scope;
 mod approvals;
 mod asking;
@@ -12,6 +13,7 @@ mod credentials;
 mod cut;
 mod find;
 mod go_on;
+mod ground;
 mod history;
 mod hook_answer;
 mod hooks;
@@ -22,8 +24,10 @@ mod on_disk;
 mod open;
 mod orchestrator;
 mod outlet;
+mod post;
 mod prepare;
 mod preview;
+mod process;
 mod program;
 mod readiness;
 mod recorder;

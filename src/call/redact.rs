@@ -2,7 +2,36 @@
 
 use serde_json::Value;
 
+use super::prepare;
+use super::steps::Call;
+use crate::catalog::Agent;
+use crate::outcome::{Answer, Failure};
 use crate::record::Secret;
+
+impl Call {
+    /// What an agent's servers know stays with them, whatever the agent answers.
+    pub(super) fn keep_secrets(&mut self, agent: &Agent, answer: &mut Answer) {
+        let secrets = prepare::secrets(agent);
+        let in_text = redact(&mut answer.text, &secrets);
+        let output = answer.output.as_mut();
+        if output.is_some_and(|output| redact_value(output, &secrets)) | in_text {
+            self.facts.notes.push(
+                "The answer held a secret of the agent's servers; its name stands in its place."
+                    .to_owned(),
+            );
+        }
+    }
+}
+
+/// A failure quotes what the agent had written, and servers that do not start.
+pub(super) fn without_secrets(agent: &Agent, mut failure: Failure) -> Failure {
+    let secrets = prepare::secrets(agent);
+    redact(&mut failure.message, &secrets);
+    if let Some(partial) = &mut failure.partial {
+        redact(partial, &secrets);
+    }
+    failure
+}
 
 /// Replaces every secret in `text` by its name; `true` where there was one.
 pub(super) fn redact(text: &mut String, secrets: &[Secret]) -> bool {

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use super::bridge::Seen;
 use super::converse::{Ended, Run};
+use super::ground::Ground;
 use super::judge::turn_was_completed;
 use super::kept::{Kept, live};
 use super::open::Open;
 use super::orchestrator::Orchestrator;
-use super::steps::{Call, Ground};
+use super::steps::Call;
 use crate::base::RunId;
 use crate::catalog::{Agent, Orchestration};
 use crate::sessions::{Begin, ConversationName, Lease, Start};
