@@ -52,6 +52,9 @@ fn error(report: &Report, failure: &Failure) -> Value {
     if let Some(partial) = &failure.partial {
         object.insert("partial".to_owned(), partial.clone().into());
     }
+    if !failure.errors.is_empty() {
+        object.insert("errors".to_owned(), json!(failure.errors));
+    }
     extras(report, &mut object);
     Value::Object(object)
 }

@@ -15,6 +15,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use memchr::memmem;
+use rmcp::RoleServer;
+use rmcp::transport::async_rw::AsyncRwTransport;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -27,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::gateway_tools::{self, EXECUTE_TOOL, PROGRESS_WAITING};
+use super::unreadable;
 use super::who::is_tool_use_id;
 use crate::gateway::{Execute, Gateway, GatewayError, Outbox};
 use crate::identity::{Caller, Doubt};
@@ -35,6 +38,8 @@ use crate::identity::{Caller, Doubt};
 const RMCP_BUFFER: usize = 64 * 1024;
 /// Longer lines are rmcp's, which knows what is too long.
 const LONGEST_LINE: usize = 8 << 20;
+/// As long as a line may be that is refused with an answer; longer ones are dropped.
+const MOST_BYTES: usize = 64 << 20;
 /// Calls on their way at once; nothing more is read before one of them has ended.
 const MOST_CALLS: usize = 4096;
 /// A caller that takes nothing for so long is not there any more.
@@ -66,7 +71,7 @@ impl FastLane {
         desk: Arc<D>,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
-    ) -> (Self, (DuplexStream, WholeLines)) {
+    ) -> (Self, AsyncRwTransport<RoleServer, DuplexStream, WholeLines>) {
         let outbox = Outbox::default();
         tokio::spawn(outbox.clone().drain(output, READ_PATIENCE));
         let (rest, for_rmcp) = duplex(RMCP_BUFFER);
@@ -85,7 +90,9 @@ impl FastLane {
             is_open: false,
         };
         tokio::spawn(sorter.sort(BufReader::with_capacity(RMCP_BUFFER, input)));
-        (lane, (for_rmcp, WholeLines { outbox, line: Vec::new() }))
+        let output = WholeLines { outbox, line: Vec::new() };
+        let rest = AsyncRwTransport::new_server(for_rmcp, output);
+        (lane, rest.with_max_line_length(MOST_BYTES))
     }
 
     /// Lets calls end within `grace` and their answers go out; then nothing more is said.
@@ -130,8 +137,8 @@ impl<D: Desk> Sorter<D> {
                 line.extend_from_slice(piece);
             }
             let ours = match end {
-                Some(_) if whole => self.is_ours(piece),
-                Some(_) => self.is_ours(&line),
+                Some(_) if whole => self.is_ours(piece) || self.refuses(piece),
+                Some(_) => self.is_ours(&line) || self.refuses(&line),
                 None => false,
             };
             let passed_on = match (end, ours) {
@@ -172,6 +179,11 @@ impl<D: Desk> Sorter<D> {
         memmem::find(line, EXECUTE_TOOL.as_bytes()).is_some()
             && line.len() <= LONGEST_LINE
             && Call::read(line).is_some_and(|call| self.begin(call))
+    }
+
+    /// What rmcp would drop without a word is answered here.
+    fn refuses(&self, line: &[u8]) -> bool {
+        unreadable::refusal(line).is_some_and(|answer| self.outbox.push(answer.as_bytes()).is_ok())
     }
 
     fn takes_back(&self, line: &[u8]) -> bool {

@@ -17,6 +17,7 @@ mod rounds;
 mod stdio;
 mod stdio_and_http;
 mod tools;
+mod unreadable;
 mod who;
 mod wire;
 
