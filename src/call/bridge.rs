@@ -18,7 +18,8 @@ use super::timing::Clock;
 use crate::base::{RunId, one_line, shorten};
 use crate::catalog::Agent;
 use crate::claude::{
-    Approval, ApprovalRequest, BoxFuture, Handle, HookVerdict, Observation, Parent, ToolUse,
+    ANSWER_TOOL, Approval, ApprovalRequest, BoxFuture, Handle, HookVerdict, Observation, Parent,
+    ToolUse,
 };
 use crate::gateway::{GatewayError, Tell, Tunnel};
 use crate::outcome::Denial;
@@ -29,12 +30,11 @@ const MOST_SILENCE: Duration = Duration::from_secs(1);
 const LEAST_SILENCE: Duration = Duration::from_millis(1);
 const NOBODY: &str = "Denied by Adjutant: no call is going on.";
 
-const ANSWER_TOOL: &str = "StructuredOutput";
-
 /// Our side of a process's pipe. It lives as long as the process; what it sees and answers is for the run that uses it now.
 pub(super) struct Bridge {
     agent: Arc<Agent>,
-    tunnel: Option<Arc<Tunnel>>,
+    /// `None` for an agent without servers, and between two runs that share no server.
+    tunnel: Mutex<Option<Arc<Tunnel>>>,
     outlet: Arc<Outlet>,
     /// `None` while no run uses the process.
     errand: Mutex<Option<Arc<Errand>>>,
@@ -107,11 +107,11 @@ impl Errand {
 pub(super) struct Seen {
     /// Calls that were refused.
     pub(super) denials: Vec<Denial>,
-    /// Whether any tool has run: from then on nothing is tried twice.
+    /// Whether any tool was asked for, which may have run: from then on nothing is tried twice.
     pub(super) tool_ran: bool,
-    /// Whether the process said that the turn began.
-    pub(super) began: bool,
-    /// Whether a result came that no turn was waiting for.
+    /// Whether the process said that the turn began which is going on.
+    began: bool,
+    /// Whether a result came that no turn was waiting for, or that was there before its turn began.
     pub(super) stale: bool,
     /// Where the time of its turns goes.
     pub(super) clock: Clock,
@@ -122,15 +122,31 @@ impl Bridge {
     pub(super) fn new(agent: Arc<Agent>, tunnel: Option<Arc<Tunnel>>) -> Arc<Self> {
         let (last_sign, _) = watch::channel(Instant::now());
         let (outlet, odd) = (Arc::default(), CancellationToken::new());
+        let tunnel = Mutex::new(tunnel);
         Arc::new(Self { agent, tunnel, outlet, errand: Mutex::default(), last_sign, odd })
     }
 
     /// The process is ready: what its servers say on their own finds the way to it from now on.
     pub(super) fn opened(&self, handle: Handle) {
         self.outlet.open(handle);
-        if let Some(tunnel) = &self.tunnel {
+        if let Some(tunnel) = self.tunnel() {
             tunnel.tell_changes(&self.tell());
         }
+    }
+
+    fn tunnel(&self) -> Option<Arc<Tunnel>> {
+        self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether its agent's servers can be reached, if it has any.
+    pub(super) fn is_connected(&self) -> bool {
+        self.agent.servers.is_empty() || self.tunnel().is_some()
+    }
+
+    /// From now on these are the servers at the other end.
+    pub(super) fn connect(&self, tunnel: Arc<Tunnel>) {
+        tunnel.tell_changes(&self.tell());
+        *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
     }
 
     /// The way into the process for its servers; progress is shown in the run that uses it now.
@@ -140,21 +156,24 @@ impl Bridge {
 
     /// The text behind a task that begins with a prompt of one of the agent's servers.
     pub(super) async fn prompt_behind(&self, task: &str) -> Option<Result<String, GatewayError>> {
-        self.tunnel.as_ref()?.prompt_behind(task).await
+        self.tunnel()?.prompt_behind(task).await
     }
 
     /// From now on it is this run that uses the process.
     pub(super) fn attend(&self, run: RunId, errand: &Arc<Errand>) {
-        if let Some(tunnel) = &self.tunnel {
+        if let Some(tunnel) = self.tunnel() {
             tunnel.serve(run);
         }
         self.last_sign.send_replace(Instant::now());
         *self.current() = Some(Arc::clone(errand));
     }
 
-    /// No run uses the process any more; whatever it does now is odd.
+    /// No run uses the process any more; whatever it does now is odd. Servers of the run alone end with it.
     pub(super) fn rest(&self) {
         *self.current() = None;
+        if self.agent.servers.iter().any(|server| server.per_run) {
+            self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
     }
 
     /// Cancelled when the process did something while no run used it.
@@ -193,7 +212,7 @@ impl Bridge {
     /// Whole tools by the agent's own policy, whatever Claude Code's rules would say.
     fn judge(&self, tool: &str) -> Evaluation {
         match tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
-            Some((server, name)) => match &self.tunnel {
+            Some((server, name)) => match self.tunnel() {
                 Some(tunnel) => tunnel.judge(server, name),
                 None => judge_mcp_tool(&self.agent, server, name, None),
             },
@@ -299,12 +318,12 @@ impl Parent for Bridge {
                 let error = json!({ "code": -32000, "message": NOBODY });
                 return Some(json!({ "jsonrpc": "2.0", "id": message.get("id"), "error": error }));
             }
-            match &self.tunnel {
-                Some(tunnel) => {
-                    let tell = self.tell();
-                    tunnel.message(&server, &message, &tell).await
-                }
-                None => None,
+            if let Some(tunnel) = self.tunnel() {
+                let tell = self.tell();
+                tunnel.message(&server, &message, &tell).await
+            } else {
+                let error = json!({ "code": -32000, "message": NOBODY });
+                message.get("id").map(|id| json!({ "jsonrpc": "2.0", "id": id, "error": error }))
             }
         })
     }
@@ -337,7 +356,10 @@ impl Parent for Bridge {
             }
             Observation::Text(_) => board.now("writing"),
             Observation::ToolStarted { summary, .. } => {
-                errand.note(|seen| seen.clock.tool_started());
+                errand.note(|seen| {
+                    seen.tool_ran = true;
+                    seen.clock.tool_started();
+                });
                 board.tool(summary);
             }
             Observation::ToolFinished { tool_use_id, is_error, text } => {
@@ -357,7 +379,11 @@ impl Parent for Bridge {
             Observation::PermissionDenied { tool_name, message } => {
                 self.refuse(tool_name, &shorten(&one_line(message), 200));
             }
-            Observation::TurnFinished { cost_usd, turns } => board.spent(*turns, *cost_usd),
+            Observation::TurnFinished { cost_usd, turns } => {
+                // Looked at here, where frames come one after the other: a moment later the turn may have begun.
+                errand.note(|seen| seen.stale |= !std::mem::take(&mut seen.began));
+                board.spent(*turns, *cost_usd);
+            }
             Observation::Writing | Observation::Spent { .. } => {}
             Observation::StaleResult => errand.note(|seen| seen.stale = true),
         }

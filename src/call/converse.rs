@@ -154,10 +154,14 @@ pub(super) async fn converse(
     let mut before = Progress::default();
     loop {
         let (ended, progress) = turn(&mut open, &message, leash).await;
+        let cost_usd = progress.cost_usd;
         let progress = together(&before, progress);
         let result = match ended {
             Ok(Ending::Result(result)) => result,
             Ok(ending) => {
+                if let Some(meter) = &leash.meter {
+                    meter.turn_broke_off(cost_usd);
+                }
                 let end = open.end_after(&ending).await;
                 return over(&open, Ended::NoResult(ending, end), progress);
             }

@@ -205,7 +205,7 @@ impl Call {
     ) -> Result<Run, Failure> {
         if let Some(open) = ready {
             self.belongs_to(lease.session_id(), Path::new(&lease.conversation().folder));
-            if let Some(run) = self.reuse(ground, open, source_of(&start_of(lease))).await {
+            if let Some(run) = self.reuse(shared, ground, open, source_of(&start_of(lease))).await {
                 return Ok(run);
             }
             // The id of a conversation that did not come about may be in use already.

@@ -6,7 +6,7 @@ use super::meter::turns_used_up;
 use super::wanted::Wanted;
 use crate::base::{one_line, shorten};
 use crate::catalog::Agent;
-use crate::claude::{Ending, OpenError, ResultFrame, ResultSubtype};
+use crate::claude::{Ending, OpenError, Progress, ResultFrame, ResultSubtype};
 use crate::outcome::{Answer, Code, Failure, Trouble};
 use crate::worker::{ProcessEnd, StartFailed};
 
@@ -16,11 +16,14 @@ pub(super) fn judge(agent: &Agent, run: &Run, wanted: &Wanted) -> Result<Answer,
         Ended::NotStarted(error) => not_started(error),
         Ended::NotOpened(error, end) => not_opened(error, *end, &run.stderr),
         Ended::Result(result) if result.is_success() => return wanted.answer(agent, result),
-        Ended::Result(result) => bad_result(agent, result, run.progress.cost_usd),
+        Ended::Result(result) => bad_result(agent, result, &run.progress, wanted),
         Ended::NoResult(ending, end) => no_result(agent, ending, *end, &run.stderr),
         Ended::Interrupted(stop) | Ended::Stopped(stop) => stopped(agent, stop),
     };
-    Err(failure.with_partial(run.progress.partial.clone()))
+    Err(match failure.partial {
+        Some(_) => failure,
+        None => failure.with_partial(run.progress.partial.clone()),
+    })
 }
 
 /// Whether the turn came to a good end, whatever the answer is worth.
@@ -103,17 +106,20 @@ fn no_result(agent: &Agent, ending: &Ending, end: ProcessEnd, stderr: &str) -> F
     )
 }
 
-fn bad_result(agent: &Agent, result: &ResultFrame, spent: f64) -> Failure {
-    let name = &agent.name;
+fn bad_result(
+    agent: &Agent,
+    result: &ResultFrame,
+    progress: &Progress,
+    wanted: &Wanted,
+) -> Failure {
     match &result.subtype {
         ResultSubtype::MaxTurns => turns_used_up(agent),
         ResultSubtype::MaxBudget => {
-            call_exceeded(agent, agent.limits.max_budget_usd.unwrap_or_default(), spent)
+            let most = agent.limits.max_budget_usd.unwrap_or_default();
+            call_exceeded(agent, most, progress.cost_usd)
         }
         ResultSubtype::MaxStructuredOutputRetries => {
-            let message =
-                format!("`{name}` did not give an answer of the form its schema asks for");
-            Failure::new(Code::OutputInvalid, message, "look at its `output_schema` and its prompt")
+            wanted.given_up(agent, progress.structured.as_ref())
         }
         ResultSubtype::Success
         | ResultSubtype::DuringExecution
@@ -131,7 +137,8 @@ fn failed(agent: &Agent, result: &ResultFrame) -> Failure {
 /// What a failed result says about the API.
 pub(super) fn trouble(result: &ResultFrame) -> Trouble {
     let said = result.errors.first().or(result.result.as_ref());
-    Trouble::of(result.api_error_status, said.map_or("", String::as_str))
+    let kind = result.api_error.as_deref();
+    Trouble::of(result.api_error_status, kind, said.map_or("", String::as_str))
 }
 
 /// Why a call ended that was ended from outside.

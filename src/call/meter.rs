@@ -34,6 +34,8 @@ struct Tally {
     messages: u64,
     tools_at_work: i64,
     tool_was_used: bool,
+    /// What the API said last, as long as nothing came of it.
+    refusal: Option<String>,
     /// Which turn it is, so that a late alarm is not for the next.
     turn: u64,
 }
@@ -71,7 +73,7 @@ impl Meter {
         self.over.borrow().clone()
     }
 
-    /// Whether a tool was asked for and came back: from then on nothing is tried twice.
+    /// Whether a tool was asked for, which may have run: from then on nothing is tried twice.
     pub(super) fn tool_was_used(&self) -> bool {
         self.tally().tool_was_used
     }
@@ -81,10 +83,11 @@ impl Meter {
         match observation {
             Observation::Spent { cost_usd, goes_on } => self.spend(*cost_usd, *goes_on),
             Observation::Turn { turns } => self.count_message(*turns),
-            Observation::ToolStarted { .. } => self.tally().tools_at_work += 1,
+            Observation::ToolStarted { .. } => self.tool_started(),
             Observation::ToolFinished { .. } => self.tool_finished(),
             Observation::TurnFinished { cost_usd, .. } => self.turn_finished(*cost_usd),
-            Observation::ApiRetry { attempt, status, error, .. } => {
+            Observation::ApiRetry { attempt, max_retries, status, error, .. } => {
+                self.tally().refusal = Some(refusal(*attempt, *max_retries, *status, error));
                 self.refused(*attempt, *status, error);
             }
             Observation::SessionStarted(_)
@@ -93,6 +96,16 @@ impl Meter {
             | Observation::PermissionDenied { .. }
             | Observation::StaleResult => {}
         }
+    }
+
+    /// What the API said last, where the run has waited for it since: for a run that ends by waiting.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.tally().refusal.clone()
+    }
+
+    /// The turn ended without a result: what it had cost by then was spent all the same.
+    pub(super) fn turn_broke_off(&self, cost_usd: f64) {
+        self.turn_finished(cost_usd);
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {
@@ -121,11 +134,18 @@ impl Meter {
         let all = {
             let mut tally = self.tally();
             tally.messages = messages;
+            tally.refusal = None;
             tally.messages_before + messages
         };
         if self.agent.limits.max_turns.is_some_and(|most| all > u64::from(most)) {
             self.stop(turns_used_up(&self.agent));
         }
+    }
+
+    fn tool_started(&self) {
+        let mut tally = self.tally();
+        tally.tools_at_work += 1;
+        tally.tool_was_used = true;
     }
 
     /// After the last turn's tools the CLI must say that the turns are used up; where it does not, we do.
@@ -170,7 +190,7 @@ impl Meter {
 
     /// The CLI asks a refusing API ten times, over minutes; what will stay is said at once.
     fn refused(&self, attempt: u64, status: Option<u64>, error: &str) {
-        let trouble = Trouble::of(status, error);
+        let trouble = Trouble::of(status, Some(error), "");
         if attempt < ATTEMPTS || !trouble.will_stay() {
             return;
         }
@@ -179,6 +199,15 @@ impl Meter {
             format!("the API refuses the requests of `{}`: {error}{status}", self.agent.name);
         self.stop(Failure::new(Code::ClaudeFailed, message, trouble.help()));
     }
+}
+
+/// One sentence about an API that is asked again and again.
+fn refusal(attempt: u64, most: u64, status: Option<u64>, error: &str) -> String {
+    let said = match status {
+        Some(status) => format!("did not take the request: {error} (HTTP {status})"),
+        None => "could not be reached".to_owned(),
+    };
+    format!("The API {said}; attempt {attempt} of {most} was to follow.")
 }
 
 /// Why a run that has used its turns goes on no longer.

@@ -20,6 +20,8 @@ pub(super) struct Open {
     pub(super) process: Process,
     pub(super) conversation: Conversation,
     born: Instant,
+    /// What its calls have cost in all, in dollars.
+    pub(super) spent: f64,
     /// What starting it took, and what it took until it was ready.
     pub(super) took: (Duration, Duration),
     /// Its side of the pipe; points at the run that uses the process.
@@ -54,7 +56,7 @@ impl Open {
                 bridge.opened(conversation.handle());
                 let born = Instant::now();
                 let took = (spawned, began.elapsed().saturating_sub(spawned));
-                Ok(Self { process, conversation, born, took, bridge, _files: files })
+                Ok(Self { process, conversation, born, spent: 0.0, took, bridge, _files: files })
             }
             Err(ended) => Err(Box::new(NotOpen { ended, stderr: process.stderr_tail() })),
         }

@@ -10,7 +10,7 @@ use super::bridge::{Bridge, Errand};
 use super::converse::{Leash, Run, Stop, converse};
 use super::go_on::Foreseen;
 use super::ground::{Ground, options, session_of, source_of};
-use super::judge::{judge, stopped};
+use super::judge::{judge, stopped, turn_was_completed};
 use super::open::Open;
 use super::orchestrator::Orchestrator;
 use super::prepare;
@@ -37,7 +37,7 @@ impl Call {
             Some(kept) => {
                 let session = kept.session_id.unwrap_or(self.new_session);
                 self.belongs_to(session, &ground.folder);
-                self.reuse(ground, kept.open, "startup").await
+                self.reuse(shared, ground, kept.open, "startup").await
             }
             None => None,
         };
@@ -132,6 +132,10 @@ impl Call {
             let said = shorten(&one_line(&said), 200);
             self.facts.notes.push(format!("The API failed once ({said}), and was asked again."));
         }
+        if !turn_was_completed(&run) {
+            let refusal = ground.leash.meter.as_ref().and_then(|meter| meter.refusal());
+            self.facts.notes.extend(refusal);
+        }
         run
     }
 
@@ -177,7 +181,7 @@ impl Call {
     }
 
     /// Connects the agent's servers before its process has its first turn.
-    async fn tunnel(
+    pub(super) async fn tunnel(
         &mut self,
         shared: &Orchestrator,
         agent: &Arc<Agent>,

@@ -13,8 +13,11 @@ use super::hooks::Hooks;
 use super::spans::RunTrace;
 use crate::base::{Timestamp, now, one_line, shorten};
 use crate::claude::{ApprovalRequest, Init, ToolUse, Usage};
-use crate::outcome::{Outcome, Report};
+use crate::outcome::{Failure, Outcome, Report};
 use crate::record::{EventLog, Redactor, RunSubject};
+
+/// Characters of an answer that did not fit.
+const MOST_OF_AN_ANSWER: usize = 2_000;
 
 /// Writes down what happens in a run. Nothing here waits for the disk.
 pub(super) struct Recorder {
@@ -208,15 +211,21 @@ impl Recorder {
             Outcome::Answered(_) => "SUCCESS",
             Outcome::Failed(failure) => failure.code.as_str(),
         };
-        let error = match &report.outcome {
+        let failure = match &report.outcome {
             Outcome::Answered(_) => None,
-            Outcome::Failed(failure) => Some(failure.sentence()),
+            Outcome::Failed(failure) => Some(failure),
         };
+        let error = failure.map(Failure::sentence);
+        // What was wrong with an answer cannot be understood without the answer.
+        let wrong = failure.filter(|failure| !failure.errors.is_empty());
+        let answer = wrong.and_then(|failure| failure.partial.as_deref());
         let denials = (!report.denials.is_empty()).then_some(&report.denials);
         let details = json!({
             "outcome": outcome, "duration_ms": report.duration_ms, "cost_usd": report.cost_usd,
             "turns": report.turns, "tokens": tokens(state.usage), "session_id": report.session_id,
-            "error": error, "denials": denials, "timing_ms": timing,
+            "error": error, "errors": wrong.map(|failure| &failure.errors),
+            "last_answer": answer.map(|text| shorten(text, MOST_OF_AN_ANSWER)),
+            "denials": denials, "timing_ms": timing,
         });
         self.finish(&mut state, outcome, details);
     }

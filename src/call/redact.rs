@@ -30,6 +30,11 @@ pub(super) fn without_secrets(agent: &Agent, mut failure: Failure) -> Failure {
     if let Some(partial) = &mut failure.partial {
         redact(partial, &secrets);
     }
+    for error in &mut failure.errors {
+        for text in [&mut error.path, &mut error.expected, &mut error.found] {
+            redact(text, &secrets);
+        }
+    }
     failure
 }
 

@@ -10,6 +10,7 @@ use super::kept::{Kept, live};
 use super::open::Open;
 use super::orchestrator::Orchestrator;
 use super::steps::Call;
+use super::timing::Span;
 use crate::base::RunId;
 use crate::catalog::{Agent, Orchestration};
 use crate::sessions::{Begin, ConversationName, Lease, Start};
@@ -28,10 +29,21 @@ impl Call {
     /// then the call begins again with a process of its own.
     pub(super) async fn reuse(
         &mut self,
+        shared: &Orchestrator,
         ground: &Ground,
-        open: Open,
+        mut open: Open,
         source: &'static str,
     ) -> Option<Run> {
+        if !open.bridge.is_connected() {
+            let connecting = Instant::now();
+            let Ok(Some(tunnel)) = self.tunnel(shared, &ground.agent, &ground.leash).await else {
+                // A process of its own comes to the same, and says why.
+                open.say_goodbye().await;
+                return None;
+            };
+            open.bridge.connect(tunnel);
+            self.timing.since(Span::Servers, connecting);
+        }
         let errand = self.errand(ground);
         open.bridge.attend(self.run, &errand);
         self.has_started(&open.process, source);
@@ -59,11 +71,17 @@ impl Call {
         lease: Lease,
         name: &ConversationName,
     ) {
+        if let Some(open) = &mut run.open {
+            open.spent += run.progress.cost_usd;
+        }
         let limits = shared.catalog.snapshot();
         let stays = shared.warmth.is_on()
             && turn_was_completed(run)
-            && may_stay(&ground.agent)
-            && run.open.as_ref().is_some_and(|open| is_fit(open, limits.orchestration()));
+            && ground.agent.may_stay()
+            && run
+                .open
+                .as_ref()
+                .is_some_and(|open| is_fit(open, &ground.agent, limits.orchestration()));
         let Some(open) = run.open.take_if(|_| stays) else {
             return self.part(shared, run.open.take(), lease);
         };
@@ -120,22 +138,17 @@ impl Live {
 fn is_odd(run: &Run, seen: &Seen) -> bool {
     match &run.ended {
         Ended::NoResult(..) => true,
-        Ended::Result(_) => !seen.began || seen.stale,
+        Ended::Result(_) => seen.stale,
         Ended::NotStarted(_) | Ended::NotOpened(..) | Ended::Interrupted(_) | Ended::Stopped(_) => {
             false
         }
     }
 }
 
-/// An agent whose process can serve several calls. `isolation: run` promises each run servers of its own, and a limit in
-/// dollars is counted by `claude` for the whole life of a process.
-fn may_stay(agent: &Agent) -> bool {
-    !agent.keep_alive.is_zero()
-        && agent.limits.max_budget_usd.is_none()
-        && !agent.servers.iter().any(|server| server.per_run)
-}
-
-fn is_fit(open: &Open, limits: &Orchestration) -> bool {
+/// Whether a process is small and young enough for another call, and has money for a whole one: `claude` counts
+/// dollars for the life of a process, and was told twice what a call may cost.
+fn is_fit(open: &Open, agent: &Agent, limits: &Orchestration) -> bool {
     let small = open.process.resident().is_none_or(|bytes| bytes <= limits.max_live_mb << 20);
-    small && open.age() < limits.max_live_age
+    let has_money = agent.limits.max_budget_usd.is_none_or(|budget| open.spent <= budget);
+    small && has_money && open.age() < limits.max_live_age
 }

@@ -1,8 +1,10 @@
 //! What an answer must be: text, or a JSON value that fits a schema.
 
+use serde_json::Value;
+
 use crate::catalog::{Agent, OutputFormat};
 use crate::claude::ResultFrame;
-use crate::outcome::{Answer, Code, Failure, Validator};
+use crate::outcome::{Answer, Code, Failure, OutputProblem, Validator};
 
 /// What is wanted of one run, and how often it may still be asked again.
 pub(super) struct Wanted {
@@ -39,16 +41,20 @@ impl Wanted {
         let Some(validator) = &self.validator else { return Ok(Answer { text, output: None }) };
         match validator.judge(&text, result.structured_output.as_ref()) {
             Ok(output) => Ok(Answer { text, output: Some(output) }),
-            Err(problem) => {
-                let message = format!(
-                    "the answer of `{}` is not what its file asks for: {problem}",
-                    agent.name
-                );
-                let help =
-                    format!("look at `output_schema` and the prompt in {}", agent.file.display());
-                Err(Failure::new(Code::OutputInvalid, message, help).with_partial(text))
-            }
+            Err(problem) => Err(unfit(agent, &problem, text)),
         }
+    }
+
+    /// Why there is no answer where the CLI itself gave the asking up: what was wrong with the last one.
+    pub(super) fn given_up(&self, agent: &Agent, last: Option<&Value>) -> Failure {
+        let text = last.map_or(String::new(), Value::to_string);
+        let judged = self.validator.as_ref().map(|validator| validator.judge(&text, last));
+        if let Some(Err(problem)) = judged {
+            return unfit(agent, &problem, text);
+        }
+        // The CLI asks for less than we do; it should not come to this.
+        let message = format!("`{}` gave no answer that claude takes", agent.name);
+        Failure::new(Code::OutputInvalid, message, advice(agent)).with_partial(text)
     }
 
     fn problem(&self, result: &ResultFrame) -> Option<String> {
@@ -56,4 +62,16 @@ impl Wanted {
         let judged = self.validator.as_ref()?.judge(text, result.structured_output.as_ref());
         judged.err().map(|problem| problem.feedback())
     }
+}
+
+fn unfit(agent: &Agent, problem: &OutputProblem, text: String) -> Failure {
+    let message =
+        format!("the answer of `{}` is not what its file asks for: {problem}", agent.name);
+    Failure::new(Code::OutputInvalid, message, advice(agent))
+        .with_partial(text)
+        .with_errors(problem.differences())
+}
+
+fn advice(agent: &Agent) -> String {
+    format!("look at `output_schema` and the prompt in {}", agent.file.display())
 }

@@ -64,6 +64,13 @@ pub struct Agent {
     pub hooks: Vec<Hook>,
 }
 
+impl Agent {
+    /// Whether its process may be kept after a call, for the next one of the same conversation.
+    pub fn may_stay(&self) -> bool {
+        self.session && !self.keep_alive.is_zero()
+    }
+}
+
 /// Where an agent comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -48,7 +48,7 @@ pub use frame::{
 };
 pub use observation::{Observation, summarize_tool};
 pub use outgoing::HookEvent;
-pub use parent::{Approval, ApprovalRequest, BoxFuture, HookVerdict, Parent, ToolUse};
+pub use parent::{ANSWER_TOOL, Approval, ApprovalRequest, BoxFuture, HookVerdict, Parent, ToolUse};
 pub use parse::parse_line;
 pub use progress::Progress;
 pub use result::{Denial, ModelUsage, ResultFrame, ResultSubtype};

@@ -7,6 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::observation::Observation;
 
+/// With `--json-schema` the CLI has a tool of its own that does nothing but take the answer.
+pub const ANSWER_TOOL: &str = "StructuredOutput";
+
 /// A future that can be moved to another thread.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

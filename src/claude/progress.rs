@@ -1,5 +1,7 @@
 //! What is known of a turn while it runs, and what is left of it when it does not end well.
 
+use serde_json::Value;
+
 use super::frame::{Assistant, Block, Usage};
 use super::result::ResultFrame;
 use super::spending::Spending;
@@ -17,6 +19,8 @@ pub struct Progress {
     pub cost_usd: f64,
     /// Tokens of this turn, as far as the API told.
     pub usage: Usage,
+    /// The answer that was given last through the CLI's own tool for `--json-schema`, whether or not it was taken.
+    pub structured: Option<Value>,
     /// The tool that was asked for last, as one line for people.
     pub last_tool: Option<String>,
     /// Lines that were no JSON.
@@ -29,6 +33,8 @@ pub(super) struct Tracker {
     pub(super) progress: Progress,
     /// Text of the message that is being written now; replaced by the whole one.
     streaming: String,
+    /// The kind of the API's failure that the turn came to.
+    api_error: Option<String>,
     last_message: String,
     spending: Spending,
     /// What the result said that this turn cost, when it has come.
@@ -46,6 +52,7 @@ impl Tracker {
         Self {
             progress: Progress::default(),
             streaming: String::new(),
+            api_error: None,
             last_message: String::new(),
             spending: Spending::default(),
             told_usd: 0.0,
@@ -62,16 +69,20 @@ impl Tracker {
         let session_id = self.progress.session_id.take();
         self.progress = Progress { session_id, ..Progress::default() };
         self.streaming.clear();
+        self.api_error = None;
         self.last_message.clear();
     }
 
     /// Notes the agent's own message; true where it began a further round trip.
     pub(super) fn note_message(&mut self, message: &Assistant) -> bool {
-        self.streaming.clear();
         if message.api_error.is_some() {
-            // The CLI's own words about a failure of the API: the agent has said nothing.
+            // The CLI's own words about a failure of the API: what the agent was writing breaks off here.
+            let broken_off = std::mem::take(&mut self.streaming);
+            self.append(&broken_off);
+            self.api_error.clone_from(&message.api_error);
             return false;
         }
+        self.streaming.clear();
         self.begin_spending(None, &message.message_id, &message.model, message.usage);
         for block in &message.blocks {
             if let Block::Text(text) = block {
@@ -95,6 +106,10 @@ impl Tracker {
         model: &str,
         usage: Usage,
     ) {
+        if speaker.is_none() {
+            // A message that is begun again after a failure of the network is written anew.
+            self.streaming.clear();
+        }
         self.spending.begin(speaker, id, model, usage);
         self.progress.cost_usd = self.spending.so_far();
     }
@@ -111,7 +126,8 @@ impl Tracker {
         keep_end(&mut self.streaming, self.limit);
     }
 
-    pub(super) fn note_result(&mut self, result: &ResultFrame) {
+    pub(super) fn note_result(&mut self, result: &mut ResultFrame) {
+        result.api_error = self.api_error.take();
         let session_cost = std::mem::take(&mut self.session_cost);
         if counts_the_session(result) {
             self.cost_before += session_cost;
@@ -196,6 +212,22 @@ mod tests {
     }
 
     #[test]
+    fn what_the_network_breaks_off_is_kept_once() {
+        let mut tracker = Tracker::new(100, 0.0);
+        tracker.begin_spending(None, "a", "m", Usage::default());
+        tracker.note_delta("half");
+        tracker.begin_spending(None, "b", "m", Usage::default());
+        tracker.note_delta("half again");
+        let failed =
+            Assistant { api_error: Some("server_error".to_owned()), ..message("c", "API Error") };
+        assert!(!tracker.note_message(&failed));
+        assert_eq!(tracker.snapshot().partial, "half again");
+        let mut result = ResultFrame::default();
+        tracker.note_result(&mut result);
+        assert_eq!(result.api_error.as_deref(), Some("server_error"));
+    }
+
+    #[test]
     fn much_text_keeps_its_end_and_its_characters() {
         let mut tracker = Tracker::new(5, 0.0);
         tracker.note_message(&message("a", "äöüß"));
@@ -207,15 +239,15 @@ mod tests {
         let mut tracker = Tracker::new(5, 0.0);
         let total = |total_cost_usd| ResultFrame { total_cost_usd, ..ResultFrame::default() };
         tracker.begin_turn();
-        tracker.note_result(&total(0.5));
+        tracker.note_result(&mut total(0.5));
         tracker.begin_turn();
-        tracker.note_result(&total(0.75));
+        tracker.note_result(&mut total(0.75));
         assert_eq!(tracker.progress.cost_usd.to_string(), "0.25");
         tracker.begin_turn();
-        tracker.note_result(&total(0.125));
+        tracker.note_result(&mut total(0.125));
         assert_eq!(tracker.progress.cost_usd.to_string(), "0.125", "the count began anew");
         tracker.begin_turn();
-        tracker.note_result(&total(0.25));
+        tracker.note_result(&mut total(0.25));
         assert_eq!(tracker.progress.cost_usd.to_string(), "0.125");
     }
 
@@ -234,7 +266,7 @@ mod tests {
         let cost = |written| {
             let mut tracker = Tracker::new(5, 0.5);
             tracker.begin_turn();
-            tracker.note_result(&result(written));
+            tracker.note_result(&mut result(written));
             tracker.progress.cost_usd.to_string()
         };
         assert_eq!(cost(10), "0.25", "as 2.1.325 counts");

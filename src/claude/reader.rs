@@ -8,7 +8,7 @@ use super::answers::Answers;
 use super::frame::{Assistant, Block, ControlReply, Frame, Init, System, User};
 use super::lines::{Line, LineReader};
 use super::observation::{Observation, summarize_tool};
-use super::parent::Parent;
+use super::parent::{ANSWER_TOOL, Parent};
 use super::parse::parse_line;
 use super::result::ResultFrame;
 use super::shared::{Ending, Phase, Shared};
@@ -107,6 +107,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         if let Some(wrong) = self.wrong_session(&init.session_id) {
             return Some(wrong);
         }
+        // Whatever the session is called where nobody asked for one: it stays the same.
+        if self.expected_session.is_none() && !init.session_id.is_empty() {
+            self.expected_session = Some(init.session_id.clone());
+        }
         self.shared.state().tracker.progress.session_id = Some(init.session_id.clone());
         self.parent.observe(&Observation::SessionStarted(init));
         None
@@ -134,7 +138,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             Block::Text(text) if own => self.parent.observe(&Observation::Text(text)),
             Block::ToolUse { id, name, input } => {
                 let summary = summarize_tool(name, input);
-                self.shared.state().tracker.progress.last_tool = Some(summary.clone());
+                {
+                    let progress = &mut self.shared.state().tracker.progress;
+                    progress.last_tool = Some(summary.clone());
+                    if own && name == ANSWER_TOOL {
+                        progress.structured = Some(input.clone());
+                    }
+                }
                 self.parent.observe(&Observation::ToolStarted {
                     tool_use_id: id,
                     name,
@@ -156,7 +166,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    fn take_result(&mut self, result: Box<ResultFrame>) -> Option<Ending> {
+    fn take_result(&mut self, mut result: Box<ResultFrame>) -> Option<Ending> {
         if let Some(wrong) = self.wrong_session(&result.session_id) {
             return Some(wrong);
         }
@@ -168,7 +178,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             let waited_for = state.phase == Phase::Running && !result.is_unasked();
             if waited_for {
-                state.tracker.note_result(&result);
+                state.tracker.note_result(&mut result);
             }
             waited_for.then_some((state.tracker.progress.cost_usd, state.tracker.progress.turns))
         };

@@ -35,6 +35,8 @@ pub struct ResultFrame {
     pub structured_output: Option<Value>,
     /// What went wrong, in the CLI's words.
     pub errors: Vec<String>,
+    /// The CLI's word for an API error (`rate_limit`, `billing_error`, …), which the message before the result had.
+    pub api_error: Option<String>,
     /// The HTTP status of an API error.
     pub api_error_status: Option<u64>,
     /// `completed`, `aborted_streaming`, `aborted_tools`, `max_turns`, ….
@@ -124,6 +126,7 @@ impl ResultFrame {
             result: map.text("result"),
             structured_output: map.value("structured_output"),
             errors: texts(map.list("errors")),
+            api_error: None,
             api_error_status: map.whole("api_error_status"),
             terminal_reason: map.text("terminal_reason"),
             session_id: map.text_or_empty("session_id"),

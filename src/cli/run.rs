@@ -213,6 +213,7 @@ fn as_json(report: &Report) -> serde_json::Value {
         Outcome::Answered(answer) => json!({ "result": answer.text, "output": answer.output }),
         Outcome::Failed(failure) => json!({
             "error": failure.sentence(), "code": failure.code, "partial": failure.partial,
+            "errors": (!failure.errors.is_empty()).then_some(&failure.errors),
         }),
     };
     if let (Some(object), serde_json::Value::Object(part)) = (value.as_object_mut(), part) {

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::code::Code;
+use super::validate::Mismatch;
 use crate::base::RunId;
 
 /// What is known about a call when it is over.
@@ -59,12 +60,15 @@ pub struct Failure {
     pub help: String,
     /// What the agent had written before it ended; never the answer.
     pub partial: Option<String>,
+    /// For an answer that is not what was asked for: each difference.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<Mismatch>,
 }
 
 impl Failure {
     /// A failure before anything was written.
     pub fn new(code: Code, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { code, message: message.into(), help: help.into(), partial: None }
+        Self { code, message: message.into(), help: help.into(), partial: None, errors: Vec::new() }
     }
 
     /// The same failure with what was written so far; nothing written is no partial.
@@ -72,6 +76,13 @@ impl Failure {
     pub fn with_partial(mut self, partial: impl Into<String>) -> Self {
         let partial = partial.into();
         self.partial = (!partial.trim().is_empty()).then_some(partial);
+        self
+    }
+
+    /// The same failure with what is wrong with the answer.
+    #[must_use]
+    pub fn with_errors(mut self, errors: Vec<Mismatch>) -> Self {
+        self.errors = errors;
         self
     }
 

@@ -21,12 +21,13 @@ pub enum Trouble {
     Unknown,
 }
 
-/// What the CLI says when there was no answer at all.
-const NETWORK: [&str; 8] = [
-    "connection error",
+/// What both versions were seen to say when there was no answer at all, and what Node says.
+const NETWORK: [&str; 9] = [
     "unable to connect",
     "connection refused",
-    "econnrefused",
+    "connection dropped",
+    "can't reach the api",
+    "connection error",
     "econnreset",
     "fetch failed",
     "socket",
@@ -34,20 +35,24 @@ const NETWORK: [&str; 8] = [
 ];
 
 impl Trouble {
-    /// From the HTTP status, where there was an answer, and what was said.
-    pub fn of(status: Option<u64>, said: &str) -> Self {
+    /// From the HTTP status, where there was an answer, the CLI's word for the kind of trouble, and what was said.
+    ///
+    /// The words that 2.1.197 and 2.1.325 were seen to use, each for the same: `billing_error` (400, no credit),
+    /// `authentication_failed` (401, 403), `model_not_found` (404), `rate_limit` (429), `invalid_request` (413),
+    /// `unknown` (400), and `server_error` for 500, 529 and everything that never had an answer.
+    pub fn of(status: Option<u64>, kind: Option<&str>, said: &str) -> Self {
         let said = said.to_lowercase();
-        match status {
+        match (status, kind.unwrap_or_default()) {
+            (_, "billing_error") | (Some(402), _) => Self::NoCredit,
             _ if said.contains("credit balance") => Self::NoCredit,
-            Some(402) => Self::NoCredit,
-            Some(401 | 403) => Self::BadKey,
-            Some(404) => Self::UnknownModel,
-            Some(408 | 409) => Self::Unreachable,
-            Some(429) => Self::RateLimited,
-            Some(500..) => Self::Overloaded,
-            Some(_) => Self::Refused,
-            None if NETWORK.iter().any(|words| said.contains(words)) => Self::Unreachable,
-            None => Self::Unknown,
+            (Some(401 | 403), _) | (None, "authentication_failed") => Self::BadKey,
+            (Some(404), _) | (None, "model_not_found") => Self::UnknownModel,
+            (Some(429), _) | (None, "rate_limit") => Self::RateLimited,
+            (Some(500..), _) | (None, "overloaded") => Self::Overloaded,
+            (Some(408 | 409), _) | (None, "server_error") => Self::Unreachable,
+            (Some(_), _) | (None, "invalid_request") => Self::Refused,
+            (None, _) if NETWORK.iter().any(|words| said.contains(words)) => Self::Unreachable,
+            (None, _) => Self::Unknown,
         }
     }
 
@@ -101,15 +106,41 @@ mod tests {
     use super::*;
     use test_case::test_case;
 
-    #[test_case(Some(400), "Credit balance is too low" => Trouble::NoCredit)]
-    #[test_case(Some(400), "API Error: 400 bad thing" => Trouble::Refused)]
-    #[test_case(Some(401), "Invalid API key" => Trouble::BadKey)]
-    #[test_case(Some(404), "There's an issue with the selected model" => Trouble::UnknownModel)]
-    #[test_case(Some(529), "Overloaded" => Trouble::Overloaded)]
-    #[test_case(Some(429), "rate limit" => Trouble::RateLimited)]
-    #[test_case(None, "API Error: Connection error." => Trouble::Unreachable)]
-    #[test_case(None, "something else" => Trouble::Unknown)]
-    fn statuses_and_words(status: Option<u64>, said: &str) -> Trouble {
-        Trouble::of(status, said)
+    // Word for word what the CLI said of a scripted API: 2.1.325, and 2.1.197 where it differs.
+    #[test_case(Some(400), "billing_error", "Credit balance is too low" => Trouble::NoCredit)]
+    #[test_case(Some(400), "unknown", "API Error: 400 messages.1: bad thing" => Trouble::Refused)]
+    #[test_case(Some(401), "authentication_failed", "Invalid API key · Fix external API key" => Trouble::BadKey)]
+    #[test_case(Some(403), "authentication_failed", "Failed to authenticate. API Error: 403 no" => Trouble::BadKey)]
+    #[test_case(Some(404), "model_not_found", "There's an issue with the selected model (x)." => Trouble::UnknownModel)]
+    #[test_case(Some(413), "invalid_request", "Request too large (max 32MB)." => Trouble::Refused)]
+    #[test_case(Some(429), "rate_limit", "API Error: Request rejected (429) · later" => Trouble::RateLimited)]
+    #[test_case(Some(500), "server_error", "API Error: 500 Internal server error." => Trouble::Overloaded)]
+    #[test_case(Some(529), "server_error", "API Error: Repeated 529 Overloaded errors." => Trouble::Overloaded)]
+    #[test_case(None, "server_error", "API Error: Connection refused — a firewall or proxy may be blocking it (ECONNREFUSED)" => Trouble::Unreachable)]
+    #[test_case(None, "server_error", "API Error: Connection dropped (ECONNRESET)." => Trouble::Unreachable)]
+    #[test_case(None, "server_error", "API Error: Unable to connect to API (ConnectionRefused)" => Trouble::Unreachable)]
+    fn what_the_cli_says(status: Option<u64>, kind: &str, said: &str) -> Trouble {
+        // Where a release says it in other words, the kind is enough; where it has no kind, the words are.
+        let without_kind = Trouble::of(status, None, said);
+        assert_eq!(Trouble::of(status, Some(kind), "other words"), without_kind);
+        without_kind
+    }
+
+    #[test_case(None, Some("rate_limit") => Trouble::RateLimited)]
+    #[test_case(None, Some("overloaded") => Trouble::Overloaded)]
+    #[test_case(None, Some("unknown") => Trouble::Unknown)]
+    #[test_case(None, None => Trouble::Unknown)]
+    fn without_a_status(status: Option<u64>, kind: Option<&str>) -> Trouble {
+        Trouble::of(status, kind, "something else")
+    }
+
+    #[test]
+    fn a_name_that_is_not_found_is_the_network() {
+        for said in [
+            "API Error: Can't reach the API server — check your internet or DNS (ENOTFOUND)",
+            "API Error: Unable to connect to API (FailedToOpenSocket)",
+        ] {
+            assert_eq!(Trouble::of(None, None, said), Trouble::Unreachable);
+        }
     }
 }

@@ -123,6 +123,23 @@ impl OutputProblem {
     }
 }
 
+impl OutputProblem {
+    /// The same for programs: every difference with its place. Where there is no value, all of the answer differs.
+    pub fn differences(&self) -> Vec<Mismatch> {
+        let whole = |expected: &str, found: String| {
+            vec![Mismatch { path: String::new(), expected: expected.to_owned(), found }]
+        };
+        match self {
+            Self::NotJson => whole("a JSON value", "none".to_owned()),
+            Self::Malformed { why } => {
+                whole("a JSON value", format!("what cannot be read ({why})"))
+            }
+            Self::Ambiguous { count } => whole("one JSON value", count.to_string()),
+            Self::Mismatch { errors, .. } => errors.clone(),
+        }
+    }
+}
+
 impl From<NoValue> for OutputProblem {
     fn from(none: NoValue) -> Self {
         match none {

@@ -106,9 +106,7 @@ fn model(request: &PlanRequest<'_>) -> Vec<Argument> {
     if let Some(turns) = agent.limits.max_turns {
         list.push(text("--max-turns", &turns.to_string(), "`max_turns`; counted by Adjutant too"));
     }
-    if let Some(budget) = budget(request) {
-        list.push(text("--max-budget-usd", &budget, "`max_budget_usd`; counted by Adjutant too"));
-    }
+    list.extend(budget(request));
     list
 }
 
@@ -117,10 +115,21 @@ fn schema(request: &PlanRequest<'_>) -> Option<String> {
     request.agent.output.schema.as_deref().filter(|_| known).and_then(hint)
 }
 
-/// The CLI counts from the start of its process: one that has a budget serves one call.
-fn budget(request: &PlanRequest<'_>) -> Option<String> {
+/// The CLI counts from the start of its process. One that may serve several calls gets twice what a call may cost, and
+/// serves no other once it has cost the half: so the CLI's limit never comes before ours, and never far behind it.
+fn budget(request: &PlanRequest<'_>) -> Option<Argument> {
     let known = request.features.has("--max-budget-usd");
-    request.agent.limits.max_budget_usd.filter(|_| known).map(|usd| usd.to_string())
+    let usd = request.agent.limits.max_budget_usd.filter(|_| known)?;
+    Some(match request.agent.may_stay() {
+        false => {
+            text("--max-budget-usd", &usd.to_string(), "`max_budget_usd`; counted by Adjutant too")
+        }
+        true => text(
+            "--max-budget-usd",
+            &(2.0 * usd).to_string(),
+            "`max_budget_usd` twice, for a process that may serve several calls; each is counted by Adjutant",
+        ),
+    })
 }
 
 fn conversation(request: &PlanRequest<'_>) -> Vec<Argument> {

@@ -20,7 +20,11 @@ pub enum Reply {
         status: u16,
         /// Whether the client is told not to try again.
         is_final: bool,
+        /// What the API says, where that matters.
+        message: Option<&'static str>,
     },
+    /// A message whose stream breaks off after its first words.
+    BrokenOff,
 }
 
 /// What a request's script wants next.
@@ -84,7 +88,7 @@ pub(super) fn events(message: &Message, request: &Value) -> Vec<String> {
 }
 
 /// An error's status and body.
-pub(super) fn error(status: u16) -> (StatusCode, Value) {
+pub(super) fn error(status: u16, message: Option<&str>) -> (StatusCode, Value) {
     let kind = match status {
         400 => "invalid_request_error",
         401 => "authentication_error",
@@ -95,7 +99,7 @@ pub(super) fn error(status: u16) -> (StatusCode, Value) {
         529 => "overloaded_error",
         _ => "api_error",
     };
-    let message = format!("scripted failure {status}");
+    let message = message.map_or_else(|| format!("scripted failure {status}"), str::to_owned);
     let body = json!({"type": "error", "error": {"type": kind, "message": message}});
     (StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
 }

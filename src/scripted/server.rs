@@ -14,6 +14,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{any, post};
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -23,6 +24,9 @@ use tokio_util::io::ReaderStream;
 use super::messages::Message;
 use super::reply::{self, Reply};
 use super::script::Failure;
+
+/// Between the last word of a stream that breaks off and its end.
+const BEFORE_THE_END: Duration = Duration::from_millis(100);
 
 type Handler = Arc<dyn Fn(&Value) -> Option<Reply> + Send + Sync>;
 
@@ -185,7 +189,8 @@ async fn answer(
     tokio::time::sleep(delay).await;
     match decide(&shared, &body, handler).await {
         Reply::Message(message) => respond(&message, &body),
-        Reply::Error { status, is_final } => fail(status, is_final),
+        Reply::Error { status, is_final, message } => fail(status, is_final, message),
+        Reply::BrokenOff => break_off(&body),
     }
 }
 
@@ -197,7 +202,7 @@ async fn decide(shared: &Shared, body: &Value, handler: Option<Handler>) -> Repl
     tokio::time::sleep(scripted.sleep).await;
     match scripted.failure {
         Some(failure) if shared.fails(body, failure) => {
-            Reply::Error { status: failure.status, is_final: failure.is_final }
+            Reply::Error { status: failure.status, is_final: failure.is_final, message: None }
         }
         _ => Reply::Message(scripted.message),
     }
@@ -222,8 +227,21 @@ fn respond(message: &Message, body: &Value) -> Response {
     (headers, Body::from_stream(ReaderStream::new(source))).into_response()
 }
 
-fn fail(status: u16, is_final: bool) -> Response {
-    let (status, body) = reply::error(status);
+/// The beginning of a stream, and then the end of the connection.
+fn break_off(body: &Value) -> Response {
+    let events = reply::events(&Message::saying("half of it"), body);
+    let begun = events.into_iter().take(3).map(|event| Ok(Bytes::from(event)));
+    let broken = async {
+        // What was said goes out first.
+        tokio::time::sleep(BEFORE_THE_END).await;
+        Err(io::Error::from(io::ErrorKind::ConnectionReset))
+    };
+    let pieces = stream::iter(begun).chain(stream::once(broken));
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(pieces)).into_response()
+}
+
+fn fail(status: u16, is_final: bool, message: Option<&str>) -> Response {
+    let (status, body) = reply::error(status, message);
     let mut response = (status, Json(body)).into_response();
     if is_final {
         let no = header::HeaderValue::from_static("false");

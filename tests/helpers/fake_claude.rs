@@ -42,7 +42,7 @@ fn main() {
         println!("{HELP}");
         return;
     }
-    let in_every_turn = faults::at_start(script::from_variable(), &arguments);
+    let in_every_turn = faults::at_start(script::due(script::from_variable()), &arguments);
     let mut claude = Claude {
         session: Session::from_arguments(&arguments),
         arguments,
@@ -66,7 +66,12 @@ impl Claude {
     fn serve(&mut self, in_every_turn: &[Directive]) {
         while let Some(frame) = read() {
             match frame["type"].as_str() {
-                Some("control_request") => self.answer(&frame),
+                Some("control_request") => {
+                    self.answer(&frame);
+                    if in_every_turn.iter().any(|directive| directive.name == "stray-result") {
+                        write(&self.result("stray"));
+                    }
+                }
                 Some("user") => {
                     let prompt = frame["message"]["content"].as_str().unwrap_or_default();
                     self.turn(prompt, in_every_turn);
@@ -87,16 +92,16 @@ impl Claude {
     }
 
     fn turn(&mut self, prompt: &str, in_every_turn: &[Directive]) {
-        let directives = script::from_prompt(prompt);
+        let directives = script::due(script::from_prompt(prompt));
+        for late in directives.iter().filter(|directive| directive.name == "late-result") {
+            write(&self.result(&late.rest));
+        }
         let before = self.session.remember(prompt);
         write(&json!({"type": "system", "subtype": "init", "session_id": self.session.id,
             "tools": ["Bash"], "mcp_servers": [], "model": "fake", "permissionMode": "default",
             "claude_code_version": "2.1.325", "cwd": std::env::current_dir().unwrap()}));
         self.cost += 0.01;
-        let mut result = json!({"type": "result", "subtype": "success", "is_error": false,
-            "result": prompt, "session_id": self.session.id, "total_cost_usd": self.cost,
-            "num_turns": 1, "duration_ms": 1, "duration_api_ms": 1, "permission_denials": [],
-            "usage": {"input_tokens": 10, "output_tokens": 5}, "modelUsage": {}});
+        let mut result = self.result(prompt);
         let mut after = Vec::new();
         for directive in in_every_turn.iter().chain(&directives) {
             self.obey(directive, &mut result, &before, &mut after);
@@ -105,6 +110,13 @@ impl Claude {
         for frame in after {
             write(&frame);
         }
+    }
+
+    fn result(&self, text: &str) -> Value {
+        json!({"type": "result", "subtype": "success", "is_error": false,
+            "result": text, "session_id": self.session.id, "total_cost_usd": self.cost,
+            "num_turns": 1, "duration_ms": 1, "duration_api_ms": 1, "permission_denials": [],
+            "usage": {"input_tokens": 10, "output_tokens": 5}, "modelUsage": {}})
     }
 
     /// The directives that shape a turn; those that break it are in `faults`.
@@ -118,6 +130,15 @@ impl Claude {
         let rest = directive.rest.as_str();
         match directive.name.as_str() {
             "say" => self.say(rest),
+            "stray-result" | "late-result" => {}
+            "tool-begun" => self.call_tool(rest),
+            "tool" => {
+                self.call_tool(rest);
+                write(
+                    &json!({"type": "user", "session_id": self.session.id, "message": {"role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}]}}),
+                );
+            }
             "result" => result["result"] = rest.into(),
             "recall" => result["result"] = before.join("|").into(),
             "report" => result["result"] = self.report().to_string().into(),
@@ -155,6 +176,12 @@ impl Claude {
     fn say(&self, text: &str) {
         write(&json!({"type": "assistant", "session_id": self.session.id,
             "message": {"id": format!("msg_{text}"), "content": [{"type": "text", "text": text}]}}));
+    }
+
+    fn call_tool(&self, name: &str) {
+        write(&json!({"type": "assistant", "session_id": self.session.id,
+            "message": {"id": format!("msg_{name}"), "content": [{"type": "tool_use", "id": "toolu_1",
+                "name": name, "input": {"command": "x"}}]}}));
     }
 
     fn report(&self) -> Value {

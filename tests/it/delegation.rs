@@ -6,6 +6,7 @@ use test_case::test_case;
 
 use crate::support::mcp::text;
 use crate::support::stage::{NEW, OLD, Stage, report, until_connected};
+use crate::support::waiting::events;
 
 const FETCHER: &str = "---
 name: fetcher
@@ -227,49 +228,74 @@ fn a_main_claude_delegates_to_a_subagent_claude(version: &str) {
     assert!(events.contains("RunEnded") && events.contains("SUCCESS"), "{events}");
 }
 
-const JUDGE: &str = "---
-name: judge
-description: Answers in JSON
-output_format: json
-output_schema: { type: object, required: [score], properties: { score: { type: integer } } }
-output_retries: 2
----
-You judge.
-";
+/// What every message is said to take: a tenth of a cent with this model.
+const USAGE: (u64, u64) = (100, 20);
+const EACH_USD: f64 = 0.001;
+/// A schema that the CLI is told (`--json-schema`): it then asks once in every turn, by itself, for an answer through its tool.
+const TOLD: &str = "{ type: object, required: [score], properties: { score: { type: integer } } }";
+/// The same for us; the CLI takes only what says that it is an object.
+const OURS: &str = "{ required: [score], properties: { score: { type: integer } } }";
+const CORRECTION: &str = "Your answer was not accepted";
 
-#[test]
-fn an_answer_that_does_not_fit_is_asked_for_again_in_the_same_conversation() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    stage.context.agent("judge", JUDGE);
-    // What the model says depends on how often it was corrected.
-    stage.model.set_handler(|request| {
-        let corrected =
-            request["messages"].to_string().matches("Your answer was not accepted").count();
-        let said = [
-            "I think it is good.",
-            "{\"score\": \"high\"}",
-            "Here it is:\n```json\n{\"score\": 7}\n```",
-        ];
-        Some(Reply::Message(Message::saying(said[corrected.min(2)])))
-    });
-    let report = stage.run("judge", "Judge it.");
-    assert_eq!(report["output"], json!({ "score": 7 }), "{report}");
-    assert_eq!(
-        stage.model.requests().iter().filter(|r| is_first(&r.body)).count(),
-        1,
-        "one conversation"
+fn judging(version: &str, schema: &str) -> Option<Stage> {
+    let stage = Stage::new(version)?;
+    let settings = "model: claude-opus-4-8\noutput_format: json\noutput_retries: 2";
+    let text = format!(
+        "---\nname: judge\ndescription: Judges\n{settings}\noutput_schema: {schema}\n---\nYou judge.\n"
     );
-    assert!(report["cost_usd"].as_f64().unwrap_or_default() > 0.0, "{report}");
-    let last = stage.model.requests().pop().expect("requests").body["messages"].to_string();
-    assert!(
-        last.contains("/score") && last.contains("integer"),
-        "it is told what was wrong: {last}"
-    );
+    stage.context.agent("judge", &text);
+    Some(stage)
 }
 
-/// Whether nothing was answered before this request.
-fn is_first(body: &Value) -> bool {
-    !body["messages"].to_string().contains("\"assistant\"")
+fn saying(text: &str) -> Reply {
+    Reply::Message(Message { usage: Some(USAGE), ..Message::saying(text) })
+}
+
+/// How often the model was corrected in the conversation of this request.
+fn corrections(request: &Value) -> usize {
+    request["messages"].to_string().matches(CORRECTION).count()
+}
+
+/// Every request was one of the same conversation, in one process, and the report has the cost of all of them.
+fn all_in_one_conversation(stage: &Stage, report: &Value, requests: usize) {
+    let asked = stage.model.requests();
+    assert_eq!(asked.len(), requests, "{report}");
+    for (before, after) in asked.iter().zip(asked.iter().skip(1)) {
+        assert_eq!(before.body["metadata"], after.body["metadata"], "the same session");
+        let told = |body: &Value| body["messages"].as_array().unwrap().len();
+        assert!(told(&before.body) < told(&after.body), "each goes on from the one before");
+    }
+    assert_eq!(events(&stage.context.root(), "RunStarted").len(), 1, "one process");
+    let cost = report["cost_usd"].as_f64().expect("what it cost");
+    let expected = EACH_USD * f64::from(u32::try_from(requests).unwrap());
+    assert!((cost - expected).abs() < 1e-9, "{cost} for {requests} requests: {report}");
+}
+
+#[test_case(NEW, OURS, 3; "2_1_325")]
+#[test_case(OLD, OURS, 3; "2_1_197")]
+#[test_case(NEW, TOLD, 6; "2_1_325 with its own tool, which is asked for in each turn")]
+#[test_case(OLD, TOLD, 6; "2_1_197 with its own tool, which is asked for in each turn")]
+fn prose_first_wrong_json_second_and_right_third_ends_well(v: &str, schema: &str, requests: usize) {
+    let Some(stage) = judging(v, schema) else { return };
+    let said = [
+        "I think it is good.",
+        "{\"score\": \"high\"}",
+        "Here it is:\n```json\n{\"score\": 7}\n```",
+    ];
+    stage.model.set_handler(move |request| Some(saying(said[corrections(request).min(2)])));
+    let report = stage.run("judge", "Judge it.");
+    assert_eq!(report["output"], json!({ "score": 7 }), "{report}");
+    assert_eq!(report["result"], said[2], "the text stays the text");
+    all_in_one_conversation(&stage, &report, requests);
+    assert_eq!(report["turns"], requests, "{report}");
+    let last = stage.model.requests().pop().expect("requests").body;
+    assert_eq!(corrections(&last), 2);
+    let told = last["messages"].to_string();
+    for correction in
+        ["there is no JSON value in it", "at /score expected type integer, found \\\"high\\\""]
+    {
+        assert!(told.contains(correction), "it is told what was wrong: {told}");
+    }
 }
 
 /// The CLI's own tool for an answer of a certain form is there for the model, and what it takes is judged by us.
@@ -291,15 +317,75 @@ fn the_cli_is_told_the_schema_and_never_believed(version: &str) {
     assert_eq!(report["output"], json!({ "site": "https://example.org" }), "{report}");
 }
 
-#[test]
-fn an_answer_that_never_fits_is_no_answer() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    stage.context.agent("judge", JUDGE);
-    stage.model.set_handler(|_| Some(Reply::Message(Message::saying("never"))));
+#[test_case(NEW, OURS, 3; "2_1_325")]
+#[test_case(OLD, OURS, 3; "2_1_197")]
+#[test_case(NEW, TOLD, 6; "2_1_325 with its own tool, which is asked for in each turn")]
+fn an_answer_that_never_fits_ends_with_the_errors_the_answer_and_the_cost(
+    version: &str,
+    schema: &str,
+    requests: usize,
+) {
+    let Some(stage) = judging(version, schema) else { return };
+    stage.model.set_handler(|_| Some(saying("{\"score\": \"high\"}")));
     let report = stage.run("judge", "Judge it.");
+    all_in_one_conversation(&stage, &report, requests);
+    assert_eq!(report["turns"], requests, "{report}");
+    never_fitted(&stage, &report, "{\"score\": \"high\"}");
+    let last = stage.model.requests().pop().expect("requests").body;
+    assert_eq!(corrections(&last), 2, "it was told what was wrong, as often as it may be");
+}
+
+/// A model that gives the CLI's own tool what does not fit: the CLI gives that up by itself.
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn an_answer_that_the_cli_gives_up_ends_with_the_errors_the_answer_and_the_cost(version: &str) {
+    let Some(stage) = judging(version, TOLD) else { return };
+    stage.model.set_handler(|_| {
+        let input = json!({ "score": "high" });
+        let call = ToolCall { name: "StructuredOutput".to_owned(), input };
+        let message = Message { calls: vec![call], usage: Some(USAGE), ..Message::default() };
+        Some(Reply::Message(message))
+    });
+    let report = stage.run("judge", "Judge it.");
+    all_in_one_conversation(&stage, &report, stage.model.requests().len());
+    never_fitted(&stage, &report, "{\"score\":\"high\"}");
+}
+
+/// What programs read, on the terminal and in the record: each difference with its place, the last answer, the cost.
+fn never_fitted(stage: &Stage, report: &Value, answer: &str) {
+    let errors = json!([{ "path": "/score", "expected": "type integer", "found": "\"high\"" }]);
     assert_eq!(report["code"], "OUTPUT_INVALID", "{report}");
-    assert_eq!(report["partial"], "never");
-    let told = stage.told().matches("Your answer was not accepted").count();
-    assert!(told >= 2, "it was told what was wrong, twice");
-    assert!(report["cost_usd"].as_f64().unwrap_or_default() > 0.0, "{report}");
+    assert_eq!(report["errors"], errors, "{report}");
+    assert_eq!(report["partial"], answer, "{report}");
+    let sentence = report["error"].as_str().unwrap_or_default();
+    assert!(sentence.contains("at /score expected type integer, found \"high\""), "{sentence}");
+    let ended = events(&stage.context.root(), "RunEnded").pop().expect("the run ended");
+    assert_eq!((&ended["outcome"], &ended["errors"]), (&json!("OUTPUT_INVALID"), &errors));
+    assert_eq!((&ended["last_answer"], &ended["cost_usd"]), (&json!(answer), &report["cost_usd"]));
+}
+
+/// A model sees only the text of a failed call, so that has everything; programs find the list beside it.
+#[test]
+fn a_caller_over_mcp_is_told_what_did_not_fit() {
+    let Some(stage) = judging(NEW, OURS) else { return };
+    stage.model.set_handler(|_| Some(saying("{\"score\": \"high\"}")));
+    let mut client = stage.serve();
+    let task = json!({ "agent_name": "judge", "prompt": "Judge it." });
+    let answer = client.call("run_subagent", task.clone());
+    let told = text(&answer);
+    assert_eq!((&answer["isError"], answer.get("structuredContent")), (&json!(true), None));
+    for part in [
+        "OUTPUT_INVALID: ",
+        "at /score expected type integer, found \"high\"",
+        "cost_usd: 0.003",
+        "{\"score\": \"high\"}",
+    ] {
+        assert!(told.contains(part), "{part} is missing: {told}");
+    }
+    let errors = json!([{ "path": "/score", "expected": "type integer", "found": "\"high\"" }]);
+    assert_eq!(answer["_meta"]["adjutant/error"]["errors"], errors, "{answer}");
+    let several = client.call("run_subagents", json!({ "tasks": [task] }));
+    let entry = &several["structuredContent"]["results"][0];
+    assert_eq!((&entry["code"], &entry["errors"]), (&json!("OUTPUT_INVALID"), &errors));
+    assert_eq!(entry["partial"], "{\"score\": \"high\"}", "{entry}");
 }

@@ -1,23 +1,50 @@
 //! Every way a run can end, and what the caller is told. `docs/outcomes.md` is made from the same cases.
 
 use std::fs;
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
 
-use serde_json::Value;
+use adjutant::outcome::Code;
+use serde_json::{Value, json};
 
 use crate::support::TestContext;
 use crate::support::fake::fake_claude;
+use crate::support::mcp::McpClient;
 use crate::support::stage::report;
+use crate::support::waiting::{events, wait_for};
 
-/// A way to end: what the child does at its start and in its turn, and the limits of the agent.
+/// A way to end: what the child does at its start and in its turn, and what the files say.
 struct Case {
     what: &'static str,
     at_start: &'static str,
     prompt: &'static str,
+    /// In the agent's file.
     limits: &'static str,
+    /// `agents/defaults.yaml`.
+    defaults: &'static str,
+    how: How,
     code: &'static str,
     exit: i32,
     says: &'static str,
+}
+
+/// How it is brought about.
+#[derive(Clone, Copy)]
+enum How {
+    /// `adjutant run helper PROMPT`.
+    Run,
+    /// The same, after a run that cost a cent.
+    Again,
+    /// The same, for an agent of another name.
+    Of(&'static str),
+    /// The same, where `claude` is not what it should be.
+    With(&'static str),
+    /// The same, and meanwhile something happens to it.
+    Meanwhile(fn(&TestContext, &mut Child)),
+    /// A call over MCP, which has no exit code of its own: the report.
+    OverMcp(fn(&TestContext) -> Value),
 }
 
 const fn case(
@@ -27,7 +54,17 @@ const fn case(
     limits: &'static str,
     (code, exit, says): (&'static str, i32, &'static str),
 ) -> Case {
-    Case { what, at_start, prompt, limits, code, exit, says }
+    Case { what, at_start, prompt, limits, defaults: "", how: How::Run, code, exit, says }
+}
+
+impl Case {
+    const fn how(self, how: How) -> Self {
+        Self { how, ..self }
+    }
+
+    const fn defaults(self, defaults: &'static str) -> Self {
+        Self { defaults, ..self }
+    }
 }
 
 const CASES: &[Case] = &[
@@ -89,11 +126,33 @@ const CASES: &[Case] = &[
         ("CLAUDE_FAILED", 1, "ended by signal 9"),
     ),
     case(
-        "the API fails",
+        "it writes a line without end",
+        "",
+        "FAKE say half\nFAKE long-line 3",
+        "",
+        ("CLAUDE_FAILED", 1, "a line of more than 1048576 bytes"),
+    )
+    .defaults("max_line_mb: 1\n"),
+    case(
+        "the account has no credit",
         "",
         "FAKE is-error Credit balance is too low",
         "",
-        ("CLAUDE_FAILED", 1, "Credit balance is too low"),
+        ("CLAUDE_FAILED", 1, "no credit left, and trying again will not help"),
+    ),
+    case(
+        "the API cannot be reached, twice",
+        "",
+        "FAKE is-error Connection dropped (ECONNRESET)",
+        "",
+        ("CLAUDE_FAILED", 1, "it may pass"),
+    ),
+    case(
+        "claude fails in words of its own",
+        "",
+        "FAKE subtype error_during_execution",
+        "",
+        ("CLAUDE_FAILED", 1, "claude failed for `helper`"),
     ),
     case(
         "it uses up its turns",
@@ -110,10 +169,46 @@ const CASES: &[Case] = &[
         ("BUDGET_EXCEEDED", 5, "has cost $0.0100 of $0.01 in this call"),
     ),
     case(
+        "its agent has spent what it may in a day",
+        "",
+        "FAKE result hello",
+        "",
+        ("BUDGET_EXCEEDED", 5, "has cost $0.0100 of $0.01 today"),
+    )
+    .defaults("budgets: { helper: { per_day_usd: 0.01 } }\n")
+    .how(How::Again),
+    case(
+        "its session has spent what it may",
+        "",
+        "FAKE result hello",
+        "",
+        (
+            "BUDGET_EXCEEDED",
+            5,
+            "everything that this session has started has cost $0.0100 of $0.01",
+        ),
+    )
+    .defaults("session_budget_usd: 0.01\n")
+    .how(How::Again),
+    case(
         "its answer does not fit",
         "",
         "FAKE result prose",
         "output_format: json\noutput_retries: 0\n",
+        ("OUTPUT_INVALID", 6, "is not what its file asks for"),
+    ),
+    case(
+        "its answer does not fit its schema",
+        "",
+        "FAKE result {\"score\": \"high\"}",
+        "output_schema: { required: [score, why], properties: { score: { type: integer } } }\noutput_retries: 0\n",
+        ("OUTPUT_INVALID", 6, "at /score expected type integer, found \"high\""),
+    ),
+    case(
+        "claude gives up asking for the form",
+        "",
+        "FAKE subtype error_max_structured_output_retries",
+        "output_schema: { type: object, required: [score] }\noutput_retries: 0\n",
         ("OUTPUT_INVALID", 6, "is not what its file asks for"),
     ),
     case(
@@ -123,33 +218,91 @@ const CASES: &[Case] = &[
         "session: true\n",
         ("CLAUDE_FAILED", 1, "worked in session"),
     ),
+    case(
+        "the caller does not want it any more",
+        "",
+        "FAKE say half\nFAKE hang-mid-turn",
+        "",
+        ("CANCELLED", 130, "was cancelled"),
+    )
+    .how(How::Meanwhile(interrupt)),
+    case(
+        "a person stops it",
+        "",
+        "FAKE say half\nFAKE hang-mid-turn",
+        "",
+        ("CANCELLED", 130, "stopped by `adjutant runs stop`"),
+    )
+    .how(How::Meanwhile(stop)),
+    case("no agent has that name", "", "x", "", ("AGENT_NOT_FOUND", 3, "helpr"))
+        .how(How::Of("helpr")),
+    case("its file is wrong", "", "x", "timeout_ms: soon\n", ("AGENT_INVALID", 3, "timeout_ms")),
+    case(
+        "it takes no calls from this caller",
+        "",
+        "x",
+        "allowed_callers: [another]\n",
+        ("CALLER_NOT_ALLOWED", 3, "main"),
+    ),
+    case(
+        "nothing attests the caller, and that is required",
+        "",
+        "x",
+        "",
+        ("CALLER_NOT_ALLOWED", 3, "identity: required"),
+    )
+    .defaults("identity: required\n"),
+    case(
+        "the caller says that it is another one",
+        "",
+        "x",
+        "",
+        ("IDENTITY_MISMATCH", 3, "comes from"),
+    )
+    .how(How::OverMcp(claim)),
+    case("the prompt is empty", "", " ", "", ("INVALID_ARGUMENT", 2, "prompt")),
+    case("claude is not there", "", "x", "", ("SPAWN_FAILED", 4, "/nowhere/claude"))
+        .how(How::With("/nowhere/claude")),
+    case(
+        "a variable is not set",
+        "",
+        "x",
+        "env: { KEY: \"${NOT_SET_ANYWHERE}\" }\n",
+        ("SPAWN_FAILED", 4, "NOT_SET_ANYWHERE"),
+    ),
+    case(
+        "a server of its own does not start",
+        "",
+        "x",
+        "mcp_servers: { own: { command: /nowhere/server } }\n",
+        ("SERVER_UNAVAILABLE", 4, "own"),
+    ),
+    case(
+        "another call has the conversation",
+        "",
+        "x",
+        "session: true\n",
+        ("SESSION_BUSY", 75, "helper"),
+    )
+    .defaults("session_wait_ms: 100\n")
+    .how(How::OverMcp(second_of_two)),
+    case("there is no room for another run", "", "x", "", ("TOO_MANY_RUNS", 75, ""))
+        .defaults("max_runs: 1\nmax_queue: 0\n")
+        .how(How::OverMcp(second_of_two)),
 ];
 
 #[test]
 fn every_way_to_end_is_told_as_it_was() {
-    let mut rows = Vec::new();
-    for case in CASES {
-        let (report, exit) = play(case);
-        let told = told(&report);
-        assert_eq!(exit, case.exit, "{}: {report}", case.what);
-        assert_eq!(
-            report["code"].as_str().unwrap_or_default(),
-            case.code,
-            "{}: {report}",
-            case.what
-        );
-        assert!(told.contains(case.says), "{}: {told}", case.what);
-        if case.prompt.contains("FAKE say half") {
-            assert_eq!(report["partial"], "half", "{}: {report}", case.what);
-        }
-        let code = if case.code.is_empty() { "–".to_owned() } else { format!("`{}`", case.code) };
-        rows.push(format!(
-            "| {} | {code} | {} | {} |",
-            case.what,
-            case.exit,
-            told.replace('|', "\\|")
-        ));
-    }
+    let rows: Vec<String> = thread::scope(|scope| {
+        // A few at once: most of them wait for something.
+        let parts = CASES.chunks(CASES.len().div_ceil(4));
+        let threads: Vec<_> =
+            parts.map(|part| scope.spawn(|| part.iter().map(row).collect::<Vec<_>>())).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("each case")).collect()
+    });
+    let told = |code: &Code| CASES.iter().any(|case| case.code == code.as_str());
+    let untold: Vec<&Code> = Code::ALL.iter().filter(|code| !told(code)).collect();
+    assert!(untold.is_empty(), "no case for {untold:?}");
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/outcomes.md"))
         .expect("the page");
     for row in &rows {
@@ -161,6 +314,24 @@ fn every_way_to_end_is_told_as_it_was() {
     }
 }
 
+/// Plays one case and gives its row of the table.
+fn row(case: &Case) -> String {
+    let (report, exit) = play(case);
+    let told = told(&report);
+    assert_eq!(exit, case.exit, "{}: {report}", case.what);
+    assert_eq!(report["code"].as_str().unwrap_or_default(), case.code, "{}: {report}", case.what);
+    assert!(told.contains(case.says), "{}: {told}", case.what);
+    if case.prompt.contains("FAKE say half") {
+        assert_eq!(report["partial"], "half", "{}: {report}", case.what);
+    }
+    if case.code == "OUTPUT_INVALID" {
+        let errors = report["errors"].as_array().map_or(0, Vec::len);
+        assert!(errors > 0, "{}: {report}", case.what);
+    }
+    let code = if case.code.is_empty() { "–".to_owned() } else { format!("`{}`", case.code) };
+    format!("| {} | {code} | {} | {} |", case.what, case.exit, told.replace('|', "\\|"))
+}
+
 fn play(case: &Case) -> (Value, i32) {
     let context = TestContext::new();
     let env = format!("env: {{ FAKE_CLAUDE: \"{}\" }}\n", case.at_start);
@@ -169,20 +340,104 @@ fn play(case: &Case) -> (Value, i32) {
         "helper",
         &format!("---\nname: helper\ndescription: Helps\n{}{env}---\nHelp.\n", case.limits),
     );
-    let mut command = context.adjutant(["run", "helper", case.prompt, "--json"]);
-    let output = command.env("ADJUTANT_CLAUDE", fake_claude()).output().expect("it runs");
+    if !case.defaults.is_empty() {
+        context.write("agents/defaults.yaml", case.defaults);
+    }
+    let (agent, claude) = match case.how {
+        How::Of(name) => (name, fake_claude()),
+        How::With(claude) => ("helper", PathBuf::from(claude)),
+        How::Run | How::Again | How::Meanwhile(_) | How::OverMcp(_) => ("helper", fake_claude()),
+    };
+    let mut command = context.adjutant(["run", agent, case.prompt, "--json"]);
+    command.env("ADJUTANT_CLAUDE", claude).env("CLAUDE_CODE_SESSION_ID", "one");
+    let output = match case.how {
+        How::OverMcp(call) => {
+            let report = call(&context);
+            let code = Code::ALL.into_iter().find(|code| report["code"] == code.as_str());
+            return (report, code.map_or(-1, |code| code.exit_code().into()));
+        }
+        How::Meanwhile(happens) => {
+            let mut child =
+                command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+            wait_for("what it writes", || {
+                (!events(&context.root(), "SessionStart").is_empty()).then_some(())
+            });
+            happens(&context, &mut child);
+            child.wait_with_output()
+        }
+        How::Again => {
+            assert!(command.output().expect("it runs").status.success());
+            command.output()
+        }
+        How::Run | How::Of(_) | How::With(_) => command.output(),
+    };
+    let output = output.expect("it runs");
     (report(&output), output.status.code().unwrap_or(-1))
+}
+
+fn interrupt(_: &TestContext, child: &mut Child) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+}
+
+fn stop(context: &TestContext, _: &mut Child) {
+    let run =
+        report(&context.run(["runs", "list", "--json"]))[0]["run"].as_str().unwrap().to_owned();
+    assert!(context.run(["runs", "stop", &run]).status.success());
+}
+
+fn serve(context: &TestContext) -> McpClient {
+    let mut command = context.adjutant(["serve"]);
+    command.env("ADJUTANT_CLAUDE", fake_claude());
+    McpClient::connect(command)
+}
+
+/// A call while another one of the same agent is going on.
+fn second_of_two(context: &TestContext) -> Value {
+    let mut server = serve(context);
+    let mut ask = |prompt: &str| {
+        let arguments = json!({ "agent_name": "helper", "prompt": prompt });
+        server.begin("tools/call", json!({ "name": "run_subagent", "arguments": arguments }))
+    };
+    ask("FAKE hang-mid-turn");
+    wait_for("the first", || (!events(&context.root(), "SessionStart").is_empty()).then_some(()));
+    let second = ask("x");
+    server.answer(second)["_meta"]["adjutant/error"].clone()
+}
+
+/// A call of the main agent, attested by its hook, that says it is another's.
+fn claim(context: &TestContext) -> Value {
+    let mut server = serve(context);
+    let id = "outcomes.claim";
+    let payload = json!({ "session_id": "s1", "hook_event_name": "PreToolUse", "tool_input": {},
+        "tool_name": "mcp__adjutant__run_subagent", "tool_use_id": id });
+    let mut hook = context.adjutant(["hook"]).stdin(Stdio::piped()).spawn().unwrap();
+    hook.stdin.take().unwrap().write_all(payload.to_string().as_bytes()).unwrap();
+    assert!(hook.wait().unwrap().success());
+    let arguments = json!({ "agent_name": "helper", "prompt": "x", "agent_id": "another" });
+    let call = json!({ "name": "run_subagent", "arguments": arguments, "_meta": { "claudecode/toolUseId": id } });
+    server.request("tools/call", call)["_meta"]["adjutant/error"].clone()
 }
 
 /// The answer or the error, without what differs from machine to machine.
 fn told(report: &Value) -> String {
     let told = report["error"].as_str().or(report["result"].as_str()).unwrap_or_default();
-    let words = told.split(' ').map(|word| match word {
-        word if word.contains("/agents/helper/agent.md") => {
+    let mut told = told.to_owned();
+    if let Some((before, after)) = told.split_once("UTC, in ") {
+        let after = after.split_once(';').expect("when, and what else").1;
+        told = format!("{before}UTC, in …;{after}");
+    }
+    let mut before = "";
+    let words = told.split(' ').map(|word| match (std::mem::replace(&mut before, word), word) {
+        ("process", _) => "…".to_owned(),
+        ("(run", _) => "…).".to_owned(),
+        (_, word) if word.starts_with("20") && word.matches('-').count() == 2 => "…".to_owned(),
+        (_, word) if word.len() == 8 && word.matches(':').count() == 2 => "…".to_owned(),
+        (_, word) if word.contains("/agents/helper/agent.md") => {
             word.split_at(word.find("/agents").unwrap()).1.trim_start_matches('/').to_owned()
         }
-        word if word.matches('-').count() == 4 && word.len() >= 36 => "…".to_owned(),
-        word => word.to_owned(),
+        (_, word) if word.matches('-').count() == 4 && word.len() >= 36 => "…".to_owned(),
+        (_, word) => word.to_owned(),
     });
     words.collect::<Vec<_>>().join(" ")
 }
@@ -227,14 +482,4 @@ fn a_session_budget_counts_everything_one_session_started_and_nothing_else() {
     let costs = report(&costs);
     assert_eq!(costs["total"], serde_json::json!({ "runs": 4, "cost_usd": 0.04 }));
     assert_eq!(costs["rows"][0]["cost_usd"], 0.02);
-}
-
-#[test]
-fn where_callers_must_be_attested_nobody_else_is_served() {
-    let context = TestContext::new();
-    context.agent("helper", "---\nname: helper\ndescription: Helps\n---\nHelp.\n");
-    context.write("agents/defaults.yaml", "identity: required\n");
-    let mut command = context.adjutant(["run", "helper", "FAKE result hello", "--json"]);
-    let output = command.env("ADJUTANT_CLAUDE", fake_claude()).output().expect("it runs");
-    assert_eq!(report(&output)["code"], "CALLER_NOT_ALLOWED");
 }

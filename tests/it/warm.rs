@@ -2,17 +2,14 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use crate::support::mcp::{McpClient, text};
-use crate::support::stage::{NEW, OLD, Stage, report};
+use crate::support::mcp::text;
+use crate::support::stage::{NEW, OLD, Stage};
+use crate::support::waiting::{ask, gone, is_alive, one_waits, pids, wait_for, waiting};
 
-const PATIENCE: Duration = Duration::from_secs(40);
 const KEEPER: &str = "---\nname: keeper\ndescription: Remembers\nsession: true\ntimeout_ms: 120000\n---\nYou remember what was said.\n";
 const FETCHER: &str = "---\nname: fetcher\ndescription: Fetches\nwarm: 1\ntimeout_ms: 120000\n\
     permissions:\n  allow: [\"Bash(echo:*)\"]\n---\nYou fetch.\n";
@@ -21,55 +18,6 @@ fn stage(version: &str, agent: &str, text: &str) -> Option<Stage> {
     let stage = Stage::new(version)?;
     stage.context.agent(agent, text);
     Some(stage)
-}
-
-/// Waits for a sign; the machine may be slow.
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} did not come");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// The processes that wait, as `adjutant runs list --all` shows them.
-fn waiting(stage: &Stage) -> Vec<Value> {
-    let listed = stage.adjutant(["runs", "list", "--all", "--json"]).output().unwrap();
-    let cards = report(&listed);
-    cards.as_array().unwrap().iter().filter(|card| card["idle"] == true).cloned().collect()
-}
-
-fn one_waits(stage: &Stage) -> u64 {
-    wait_for("a process that waits", || waiting(stage).first()?["pid"].as_u64())
-}
-
-fn is_alive(pid: u64) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
-}
-
-fn gone(pid: u64) {
-    wait_for("the end of a process", || (!is_alive(pid)).then_some(()));
-}
-
-fn ask(server: &mut McpClient, agent: &str, prompt: &str) -> Value {
-    let answer = server.call("run_subagent", json!({ "agent_name": agent, "prompt": prompt }));
-    assert_ne!(answer["isError"], true, "{}", text(&answer));
-    answer["structuredContent"].clone()
-}
-
-/// The pids that runs have had, in order, from the record.
-fn pids(root: &Path, runs: usize) -> Vec<u64> {
-    wait_for("the record", || {
-        let events = fs::read_to_string(root.join("data/events.jsonl")).ok()?;
-        let lines = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let started = lines.filter(|event| event["hook_event_name"] == "RunStarted");
-        let pids: Vec<u64> = started.filter_map(|event| event["pid"].as_u64()).collect();
-        (pids.len() >= runs).then_some(pids)
-    })
 }
 
 fn last_request(stage: &Stage) -> String {
@@ -82,7 +30,7 @@ fn a_conversation_goes_on_in_the_same_process(version: &str) {
     let Some(stage) = stage(version, "keeper", KEEPER) else { return };
     let mut server = stage.serve();
     let first = ask(&mut server, "keeper", "USAGE 1000 100\nSAY the word is plum");
-    let kept = one_waits(&stage);
+    let kept = one_waits(&stage.context);
     let second = ask(&mut server, "keeper", "USAGE 1000 100\nSAY fine");
     assert_eq!((&second["result"], &second["session_id"]), (&json!("fine"), &first["session_id"]));
     assert_eq!(pids(&stage.context.root(), 2), [kept, kept]);
@@ -109,14 +57,14 @@ fn a_conversation_goes_on_in_the_same_process(version: &str) {
 fn a_warm_process_serves_one_call_and_is_replaced(version: &str) {
     let Some(stage) = stage(version, "fetcher", FETCHER) else { return };
     let mut server = stage.serve();
-    let warm = one_waits(&stage);
+    let warm = one_waits(&stage.context);
     assert_eq!(stage.model.requests().len(), 0, "it has not asked the model anything");
     let call = json!({ "command": "echo $ADJUTANT_RUN" });
     let first = ask(&mut server, "fetcher", &format!("CALL Bash {call}\nSAY one"));
     assert_eq!(first["result"], "one", "{first}");
     assert_eq!(pids(&stage.context.root(), 1), [warm]);
     gone(warm);
-    let next = one_waits(&stage);
+    let next = one_waits(&stage.context);
     assert_ne!(warm, next);
     ask(&mut server, "fetcher", "SAY two");
     wait_for("the record's end", || {
@@ -137,10 +85,10 @@ fn a_changed_file_never_meets_an_old_process() {
     let Some(stage) = stage(NEW, "fetcher", FETCHER) else { return };
     stage.context.agent("keeper", KEEPER);
     let mut server = stage.serve();
-    let warm = one_waits(&stage);
+    let warm = one_waits(&stage.context);
     ask(&mut server, "keeper", "SAY the word is plum");
     let live = wait_for("the live one", || {
-        waiting(&stage).iter().find(|card| card["agent"] == "keeper")?["pid"].as_u64()
+        waiting(&stage.context).iter().find(|card| card["agent"] == "keeper")?["pid"].as_u64()
     });
     stage.context.agent("fetcher", &FETCHER.replace("You fetch.", "You fetch PEARS."));
     stage.context.agent("keeper", &KEEPER.replace("You remember", "You FOREVER remember"));
@@ -160,13 +108,13 @@ fn a_process_that_was_killed_while_it_waited_costs_no_call() {
     let Some(stage) = stage(NEW, "fetcher", FETCHER) else { return };
     stage.context.agent("keeper", KEEPER);
     let mut server = stage.serve();
-    let warm = one_waits(&stage);
+    let warm = one_waits(&stage.context);
     kill(warm);
     let first = ask(&mut server, "fetcher", "SAY one");
     assert_eq!(first["result"], "one", "{first}");
     let before = ask(&mut server, "keeper", "SAY plum");
     let live = wait_for("the live one", || {
-        waiting(&stage).iter().find(|card| card["agent"] == "keeper")?["pid"].as_u64()
+        waiting(&stage.context).iter().find(|card| card["agent"] == "keeper")?["pid"].as_u64()
     });
     kill(live);
     let after = ask(&mut server, "keeper", "SAY two");
@@ -182,7 +130,8 @@ fn nothing_that_waits_outlives_its_server() {
         let mut server = stage.serve();
         ask(&mut server, "keeper", "SAY plum");
         let pids: Vec<u64> = wait_for("both", || {
-            let pids: Vec<u64> = waiting(&stage).iter().filter_map(|c| c["pid"].as_u64()).collect();
+            let pids: Vec<u64> =
+                waiting(&stage.context).iter().filter_map(|c| c["pid"].as_u64()).collect();
             (pids.len() == 2).then_some(pids)
         });
         if is_killed {
@@ -195,7 +144,7 @@ fn nothing_that_waits_outlives_its_server() {
             assert_eq!(left_of(&stage), Vec::<u64>::new(), "they are gone before the server is");
         }
         assert!(pids.iter().all(|pid| !is_alive(*pid)));
-        assert_eq!(waiting(&stage), Vec::<Value>::new());
+        assert_eq!(waiting(&stage.context), Vec::<Value>::new());
     }
 }
 
@@ -204,13 +153,40 @@ fn a_process_that_waits_can_be_stopped_by_hand_and_takes_part_in_no_limit_of_run
     let Some(stage) = stage(NEW, "fetcher", FETCHER) else { return };
     stage.context.write("agents/defaults.yaml", "max_runs: 1\n");
     let mut server = stage.serve();
-    let warm = one_waits(&stage);
-    let card = waiting(&stage)[0]["run"].as_str().unwrap().to_owned();
+    let warm = one_waits(&stage.context);
+    let card = waiting(&stage.context)[0]["run"].as_str().unwrap().to_owned();
     let plain = stage.adjutant(["runs", "list"]).output().unwrap();
     assert!(plain.stdout.is_empty(), "only runs are listed: {plain:?}");
     assert!(stage.adjutant(["runs", "stop", &card]).status().unwrap().success());
     gone(warm);
     ask(&mut server, "fetcher", "SAY one");
+}
+
+/// Each call costs a cent and may cost two. The CLI counts for the life of a process, so one that has had two cents ends.
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn a_conversation_with_a_budget_goes_on_in_its_process_while_that_has_money(version: &str) {
+    let file = KEEPER.replace("session:", "model: claude-opus-4-8\nmax_budget_usd: 0.02\nsession:");
+    let Some(stage) = stage(version, "keeper", &file) else { return };
+    let mut server = stage.serve();
+    for number in 0..4 {
+        let answer = ask(&mut server, "keeper", "USAGE 100 400\nSAY fine");
+        let cost = answer["cost_usd"].as_f64().expect("what it cost");
+        assert!((cost - 0.0105).abs() < 1e-9, "call {number} costs what it costs: {answer}");
+    }
+    let used = pids(&stage.context.root(), 4);
+    assert_eq!((used[0], used[2]), (used[1], used[3]), "two calls have a process: {used:?}");
+    assert_ne!(used[1], used[2], "and no third: {used:?}");
+
+    // In a process that has had a call already, the budget of the next one holds just the same.
+    ask(&mut server, "keeper", "USAGE 100 100\nSAY cheap");
+    let dear =
+        json!({ "agent_name": "keeper", "prompt": "USAGE 100 800\nCALL Bash {}\nSAY never" });
+    let told = server.call("run_subagent", dear);
+    let expected = "BUDGET_EXCEEDED: `keeper` has cost $0.0205 of $0.02 in this call";
+    assert!(text(&told).starts_with(expected), "{told}");
+    let used = pids(&stage.context.root(), 6);
+    assert_eq!(used[4], used[5], "{used:?}");
 }
 
 fn kill(pid: u64) {

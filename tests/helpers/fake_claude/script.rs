@@ -9,6 +9,7 @@
 //!   noise                         prints lines that are no JSON first
 //!   ignore-signals                SIGTERM, SIGINT, SIGHUP and SIGQUIT do nothing
 //!   leave-grandchild FILE         starts processes that outlive it; their pids go to FILE
+//!   stray-result                  a result that nobody asked for, right after `initialize` is answered
 //! In a turn (either way)
 //!   say TEXT                      an assistant's text
 //!   result TEXT                   the result instead of the prompt
@@ -20,6 +21,9 @@
 //!   deny TOOL                     a permission denial
 //!   wrong-session                 a result of another session
 //!   stale-result                  a second result after the first
+//!   late-result TEXT              a result of an earlier turn, before this one begins
+//!   tool NAME                     a tool is called and gives its result
+//!   tool-begun NAME               a tool is called
 //!   retry                         an `api_retry`
 //!   ask TOOL JSON                 asks the hook and for approval; the result is the verdict
 //!   hook EVENT JSON               tells the hook of that event with this payload
@@ -37,7 +41,12 @@
 //!   long-line MEGABYTES           one line that is no JSON
 //!   long-result MEGABYTES         a result of that size
 //!   ignore-signals, leave-grandchild FILE   as above
+//! Before any of them
+//!   once FILE DIRECTIVE           only where FILE is not there yet; it gets the pid of the process that did it
 //! ```
+
+use std::fs::OpenOptions;
+use std::io::Write;
 
 /// One thing to do.
 pub struct Directive {
@@ -58,6 +67,21 @@ impl Directive {
     pub fn number(&self) -> f64 {
         self.rest.parse().unwrap_or_else(|_| panic!("`{}` needs a number", self.name))
     }
+}
+
+/// Leaves out what was to be done once and was done; the others remain.
+pub fn due(directives: Vec<Directive>) -> Vec<Directive> {
+    directives.into_iter().filter_map(due_once).collect()
+}
+
+fn due_once(directive: Directive) -> Option<Directive> {
+    if directive.name != "once" {
+        return Some(directive);
+    }
+    let (file, rest) = directive.rest.split_once(' ').expect("`once FILE DIRECTIVE`");
+    let mut first = OpenOptions::new().write(true).create_new(true).open(file).ok()?;
+    write!(first, "{}", std::process::id()).unwrap();
+    Directive::parse(rest)
 }
 
 /// What `FAKE_CLAUDE` says.

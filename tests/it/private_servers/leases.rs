@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::gateway::{faulty, until};
 use crate::support::mcp::McpClient;
 use crate::support::stage::{NEW, Stage};
+use crate::support::waiting::pids;
 
 /// An agent with a server `own`, whose process says when it starts and whose key nobody else has.
 fn agent(stage: &Stage, name: &str, more: &str) {
@@ -57,6 +58,27 @@ fn servers_are_kept_while_used_and_end_when_idle() {
     client.hang_up();
     client.ends();
     until("the end of every server", || (!is_alive(&ahead)).then_some(()));
+}
+
+/// The process of a conversation stays, and its servers do not: each run has its own.
+#[test]
+fn a_live_conversation_has_new_servers_for_every_run_where_its_file_says_so() {
+    let Some(stage) = Stage::new(NEW) else { return };
+    agent(&stage, "fresh", ", isolation: run");
+    let file = stage.context.root().join("agents/fresh/agent.md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("description:", "session: true\ndescription:")).unwrap();
+    let mut client = stage.serve();
+    let servers = [(); 3].map(|()| {
+        let server = ask(&mut client, "fresh", "pid");
+        until("the end of a run's own server", || (!is_alive(&server)).then_some(()));
+        server
+    });
+    assert_eq!(starts(&stage, "fresh"), servers, "each run has its own");
+    let processes = pids(&stage.context.root(), 3);
+    assert_eq!(processes, [processes[0]; 3], "one process has the conversation");
+    let last = stage.model.requests().pop().unwrap().body.to_string();
+    assert!(servers.iter().all(|server| last.contains(server.as_str())), "it went on: {last}");
 }
 
 #[test]

@@ -110,6 +110,17 @@ impl McpClient {
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 
+    /// Sends a line as it stands, whatever it is.
+    pub fn send_line(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().expect("not hung up"), "{line}").expect("the server reads");
+    }
+
+    /// An id for a request that is written by hand.
+    pub fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
     /// Sends a request and does not wait.
     pub fn begin(&mut self, method: &str, params: Value) -> u64 {
         self.next_id += 1;
@@ -135,6 +146,17 @@ impl McpClient {
             }
             self.notifications.push(message);
         }
+    }
+
+    /// How many of these requests have been answered, once the server is gone.
+    pub fn answers_so_far(&mut self, ids: &[u64]) -> usize {
+        while let Some(message) = self.next(Instant::now() + PATIENCE) {
+            self.notifications.push(message);
+        }
+        let is_answer = |message: &&Value| {
+            message.get("method").is_none() && ids.iter().any(|id| message["id"] == *id)
+        };
+        self.notifications.iter().filter(is_answer).count()
     }
 
     /// Waits for a notification that fits.

@@ -6,6 +6,7 @@ pub mod http;
 pub mod mcp;
 pub mod stage;
 pub mod terminal;
+pub mod waiting;
 
 use std::fs;
 use std::path::{Path, PathBuf};
