@@ -49,3 +49,4 @@ mod shipped_live;
 
 mod support;
 mod warm;
+mod warm_faults;
