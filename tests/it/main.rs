@@ -18,6 +18,7 @@ mod catalog;
 mod command_line;
 mod conformance;
 mod conversation;
+mod cost_store;
 mod delegation;
 mod demo;
 mod dependencies;
