@@ -28,6 +28,7 @@ mod extensions;
 mod gateway;
 mod gateway_real;
 mod hooks;
+mod hostile;
 mod http;
 mod http_clients;
 mod identity;
