@@ -4,7 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::{Value, json};
+
+use crate::gateway_real::node_program;
 use crate::support::TestContext;
+use crate::support::claude::real_claude;
+use crate::support::stage::NEW;
 
 fn file(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -25,8 +30,9 @@ fn the_unit_is_one_that_systemd_takes() {
     context.write("adjutant.service", unit);
     let path = context.root().join("adjutant.service");
     let verify = Command::new("systemd-analyze").arg("verify").arg(&path).output();
-    // Not every machine has it.
-    let Ok(output) = verify else { return };
+    let Ok(output) = verify else {
+        return println!("SKIPPED: there is no systemd-analyze to read the unit with");
+    };
     let said = String::from_utf8_lossy(&output.stderr);
     let about_us: Vec<&str> =
         said.lines().filter(|line| line.contains("adjutant.service")).collect();
@@ -46,6 +52,44 @@ fn the_unit_serves_with_arguments_that_there_are() {
     let output = context.adjutant([]).args(words).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("adjutant token new"), "{said}");
+}
+
+#[test]
+fn the_dockerfile_is_one_that_a_linter_takes() {
+    let Some(linter) = node_program("dockerfile-utils") else { return };
+    let dockerfile = Path::new(env!("CARGO_MANIFEST_DIR")).join("Dockerfile");
+    let output = Command::new(linter).arg("lint").arg(dockerfile).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+#[ignore = "takes minutes, and needs root, buildah and debootstrap"]
+fn the_image_builds_and_what_is_in_it_runs_as_its_user() {
+    for program in ["buildah", "debootstrap"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            return println!("SKIPPED: `{program}` is not installed; no image is built");
+        }
+    }
+    let Some(claude) = real_claude(NEW) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(root.join("tests/deploy/build-image.sh"))
+        .args([root, Path::new(env!("CARGO_BIN_EXE_adjutant")), &claude, folder.path()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    let version = format!("adjutant {}", env!("CARGO_PKG_VERSION"));
+    let claude = format!("{NEW} (Claude Code)");
+    assert_eq!(lines, [version.as_str(), &claude, "10001", "volumes", "{"], "{told}");
+    let inspected = fs::read_to_string(folder.path().join("inspected.json")).unwrap();
+    let image: Value = serde_json::from_str(&inspected).unwrap();
+    let config = &image["Docker"]["config"];
+    assert_eq!(config["User"], "10001:10001");
+    assert_eq!(config["Healthcheck"]["Test"][0], "CMD", "{config}");
+    assert_eq!(config["Volumes"], json!({ "/home/adjutant": {}, "/project": {} }));
 }
 
 #[test]
