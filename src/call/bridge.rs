@@ -385,7 +385,11 @@ impl Parent for Bridge {
                 board.spent(*turns, *cost_usd);
             }
             Observation::Writing | Observation::Spent { .. } => {}
-            Observation::StaleResult => errand.note(|seen| seen.stale = true),
+            Observation::StaleResult => {
+                errand.note(|seen| seen.stale = true);
+                // It may come after this run was judged: then it speaks against the next one's process.
+                self.odd.cancel();
+            }
         }
     }
 }
