@@ -35,6 +35,7 @@ mod sign_in;
 mod sse;
 mod status;
 mod tapped;
+mod telling;
 mod tool_list;
 mod tunnel;
 mod tunnel_open;
@@ -57,6 +58,7 @@ pub use server_config::{DEFAULT_TIMEOUT, Entry, Isolation, Pinning, ServerSet, S
 pub use sign_in::{
     Answer, Attempt, Drawers, Record, SignInFailed, SignInTarget, Standing, open_browser,
 };
+pub use telling::telling;
 pub use tool_list::{Tool, ToolList};
 pub use tunnel::{Tell, Tunnel};
 pub use views::ToolsWanted;

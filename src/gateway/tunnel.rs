@@ -17,6 +17,7 @@ use super::error::GatewayError;
 use super::gateway::{Gateway, Who};
 use super::lease::Lease;
 use super::ledger::Draft;
+use super::telling::telling;
 use super::tunnel_open::connect;
 use crate::base::{RunId, nearest};
 use crate::catalog::{Agent, ServerLaunch};
@@ -284,22 +285,10 @@ impl Tunnel {
         let downstream = self.server(server)?;
         self.find_tool(downstream, &call.tool).await?;
         let Some(token) = token else { return downstream.call_tool(call).await };
-        let (sender, mut progress) = mpsc::channel(PROGRESS_WAITING);
+        let (sender, progress) = mpsc::channel(PROGRESS_WAITING);
         call.progress = Some(sender);
         let told = |news: ProgressNotificationParam| tell(server, &progress_message(&token, news));
-        let mut calling = std::pin::pin!(downstream.call_tool(call));
-        loop {
-            tokio::select! {
-                result = &mut calling => {
-                    // What was reported before the answer is told before the answer.
-                    while let Ok(news) = progress.try_recv() {
-                        told(news);
-                    }
-                    return result;
-                }
-                Some(news) = progress.recv() => told(news),
-            }
-        }
+        telling(downstream.call_tool(call), progress, told).await
     }
 
     /// Nothing runs that was never listed.

@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use super::gateway_tools::{self, EXECUTE_TOOL, PROGRESS_WAITING};
 use super::unreadable;
 use super::who::is_tool_use_id;
-use crate::gateway::{Execute, Gateway, GatewayError, Outbox};
+use crate::gateway::{Execute, Gateway, GatewayError, Outbox, telling};
 use crate::identity::{Caller, Doubt};
 
 /// What rmcp has not read yet of the lines that are its own.
@@ -368,22 +368,10 @@ impl Call {
         let Some(token) = self.progress_token else {
             return gateway.execute(&who, self.execute).await;
         };
-        let (sender, mut progress) = mpsc::channel(PROGRESS_WAITING);
+        let (sender, progress) = mpsc::channel(PROGRESS_WAITING);
         self.execute.progress = Some(sender);
-        let mut executing = std::pin::pin!(gateway.execute(&who, self.execute));
         let tell = |news| drop(outbox.push(progress_line(&token, news).as_bytes()));
-        loop {
-            tokio::select! {
-                result = &mut executing => {
-                    // What was reported before the answer is told before the answer.
-                    while let Ok(news) = progress.try_recv() {
-                        tell(news);
-                    }
-                    return result;
-                }
-                Some(news) = progress.recv() => tell(news),
-            }
-        }
+        telling(gateway.execute(&who, self.execute), progress, tell).await
     }
 }
 
