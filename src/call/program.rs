@@ -36,6 +36,8 @@ pub struct Program {
 #[derive(Debug, Default)]
 pub struct Programs {
     known: Mutex<HashMap<Stamp, Features>>,
+    /// Held by whoever asks: many agents that start at once ask once.
+    asking: tokio::sync::Mutex<()>,
 }
 
 /// A binary as it is now: replaced, it is another one.
@@ -92,6 +94,10 @@ impl Programs {
     }
 
     async fn learn(&self, path: &Path, stamp: Stamp) -> Result<Features, Failure> {
+        let _asking = self.asking.lock().await;
+        if let Some(features) = self.recall(&stamp) {
+            return Ok(features);
+        }
         let (help, version) = tokio::try_join!(ask(path, "--help"), ask(path, "--version"))?;
         let features = Features::parse(&help, &version);
         remember(&stamp, &features);
