@@ -1,8 +1,10 @@
 //! What happens once, when calls begin to be taken.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 
 use super::history::History;
@@ -14,6 +16,9 @@ use crate::sessions::SessionStore;
 use crate::worker::{
     Admission, AdmissionLimits, MachineCap, Shutdown, adopt_orphans, clean_leftovers,
 };
+
+/// In this time a server has listed its tools.
+const FIRST_WORDS: Duration = Duration::from_millis(20);
 
 /// The limits at the door, as `defaults.yaml` has them.
 pub(super) fn admission_limits(orchestration: &Orchestration) -> AdmissionLimits {
@@ -41,11 +46,16 @@ pub(super) fn clean(settings: &Settings, history: &History, tasks: &TaskTracker)
         tracing::warn!(%error, "processes that lose their keeper cannot be taken in");
     }
     let (data, history) = (settings.data_dir(), history.clone());
-    // Tracked: what it finds belongs into the record, also where this process has only a moment to live.
-    tasks.spawn_blocking(move || {
+    let cleaning = move || {
         for cleaned in clean_leftovers(&data, |card| history.cut_off(card)) {
             tracing::warn!("cleaned up after an earlier crash: {cleaned}");
         }
+    };
+    // Tracked: what it finds belongs into the record, also where this process has only a moment to live.
+    tasks.spawn(async move {
+        // Looking through all processes takes a core for some milliseconds, which the first answer needs more.
+        sleep(FIRST_WORDS).await;
+        let _ = spawn_blocking(cleaning).await;
     });
 }
 
