@@ -27,6 +27,6 @@ pub use scratch::{
     write_volatile,
 };
 pub use shared_log::{SharedLog, SharedSnapshot, SharedTail, note_path, snapshot_shared_log};
-pub use text::{nearest, one_line, shorten, without_controls};
+pub use text::{nearest, one_line, shorten, shortened, without_controls};
 pub use time::{Timestamp, now, parse_age};
 pub use tree::copy_tree;

@@ -1,5 +1,7 @@
 //! Text on its way to a person: nearest names, short forms, nothing that moves a cursor.
 
+use std::borrow::Cow;
+
 /// The candidates most like `wanted`, best first, at most three; empty if none is close.
 pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     // A misspelt argument can be megabytes long; only its beginning can resemble a name.
@@ -21,18 +23,26 @@ fn similarity(wanted: &str, candidate: &str) -> f64 {
 
 /// `text` on one line: control characters and line breaks become spaces.
 pub fn one_line(text: &str) -> String {
+    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return text.to_owned();
+    }
     let spaced: String = text.chars().map(|c| if is_control(c) { ' ' } else { c }).collect();
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// `text` cut to at most `most` characters, with `…` as the last where something was cut.
 pub fn shorten(text: &str, most: usize) -> String {
+    shortened(text, most).into_owned()
+}
+
+/// The same, where most texts are short enough and need not be copied.
+pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most || text.chars().nth(most).is_none() {
-        return text.to_owned();
+        return Cow::Borrowed(text);
     }
     let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
     short.push('…');
-    short
+    Cow::Owned(short)
 }
 
 /// `text` without what could move a terminal's cursor or forge a line; tabs and line feeds stay.

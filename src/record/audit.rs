@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::chain::{Head, Place, Removed, hash_of, rotated_name};
-use super::line::{ArgumentDetail, AuditLine, Link, encode};
+use super::line::{ArgumentDetail, AuditLine, Link, USUAL_LINE, encode};
 use super::verify::{MAX_LINE, rotated_files};
 use crate::base::{LockBusy, SharedLog, SharedTail, now};
 
@@ -163,10 +163,10 @@ impl AuditLog {
         mut head: Head,
         lines: &[AuditLine],
     ) -> io::Result<Head> {
-        let (before, time) = (head.bytes, now());
-        let mut text = String::new();
+        let (before, time) = (head.bytes, now().to_string());
+        let mut text = String::with_capacity(lines.len() * USUAL_LINE);
         for line in lines {
-            let position = Link { seq: head.seq + 1, time, prev: &head.hash };
+            let position = Link { seq: head.seq + 1, time: &time, prev: &head.hash };
             let one = encode(line, &position, self.options.arguments)?;
             head = head.after(&one, head.bytes + one.len() as u64 + 1);
             text.push_str(&one);

@@ -55,8 +55,12 @@ pub(super) struct Removed {
 pub(super) fn hash_of(line: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(*DIGITS.get(usize::from(nibble)).unwrap_or(&b'0'));
-    let digest = Sha256::digest(line);
-    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(line) {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 /// The name of a rotated file: `audit.jsonl` becomes `audit.000000000042.jsonl` by the number of its last line.

@@ -127,7 +127,7 @@ impl Event {
         let own =
             fields.iter().filter(|(name, _)| !matches!(name.as_str(), "format" | "seq" | "time"));
         line.extend(own.map(|(name, value)| (name.clone(), value.clone())));
-        escape_controls(&Value::Object(line).to_string())
+        escape_controls(Value::Object(line).to_string())
     }
 }
 

@@ -1,12 +1,13 @@
 //! One audit line: who wanted what, what was decided and why, how it went.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::chain::Removed;
-use crate::base::{RunId, Timestamp, shorten};
+use crate::base::{RunId, shorten, shortened};
 use crate::identity::{Caller, KnownBy};
 use crate::policy::{Decision, Evaluation};
 
@@ -16,6 +17,8 @@ pub const AUDIT_FORMAT: u32 = 1;
 const MAX_NAME: usize = 256;
 const MAX_REASON: usize = 2_000;
 const MAX_ARGUMENTS: usize = 64 * 1024;
+/// Most lines are shorter.
+pub(super) const USUAL_LINE: usize = 640;
 
 /// What is recorded of one request. Only `operation` is always known.
 #[derive(Clone, Debug, Default)]
@@ -112,26 +115,26 @@ pub enum ArgumentDetail {
 struct Stored<'a> {
     format: u32,
     seq: u64,
-    time: Timestamp,
+    time: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    agent: Option<String>,
+    agent: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     known_by: Option<KnownBy>,
-    operation: String,
+    operation: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<String>,
+    server: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool: Option<String>,
+    tool: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<Decision>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<String>,
+    rule: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    reason: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     latency_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    error: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,7 +142,7 @@ struct Stored<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    call_id: Option<String>,
+    call_id: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,7 +153,8 @@ struct Stored<'a> {
 /// Where a line stands in the chain.
 pub(super) struct Link<'a> {
     pub(super) seq: u64,
-    pub(super) time: Timestamp,
+    /// Now, as it is written.
+    pub(super) time: &'a str,
     pub(super) prev: &'a str,
 }
 
@@ -160,30 +164,36 @@ pub(super) fn encode(
     position: &Link<'_>,
     detail: ArgumentDetail,
 ) -> Result<String, serde_json::Error> {
-    let cut = |text: &Option<String>, most| text.as_deref().map(|text| shorten(text, most));
     let stored = Stored {
         format: AUDIT_FORMAT,
         seq: position.seq,
         time: position.time,
-        agent: cut(&line.agent, MAX_NAME),
+        agent: cut(line.agent.as_ref(), MAX_NAME),
         known_by: line.known_by,
-        operation: shorten(&line.operation, MAX_NAME),
-        server: cut(&line.server, MAX_NAME),
-        tool: cut(&line.tool, MAX_NAME),
+        operation: shortened(&line.operation, MAX_NAME),
+        server: cut(line.server.as_ref(), MAX_NAME),
+        tool: cut(line.tool.as_ref(), MAX_NAME),
         decision: line.decision,
-        rule: cut(&line.rule, MAX_REASON),
-        reason: cut(&line.reason, MAX_REASON),
+        rule: cut(line.rule.as_ref(), MAX_REASON),
+        reason: cut(line.reason.as_ref(), MAX_REASON),
         latency_us: line.latency_us,
-        error: cut(&line.error, MAX_NAME),
+        error: cut(line.error.as_ref(), MAX_NAME),
         request_bytes: line.request_bytes,
         response_bytes: line.response_bytes,
         run_id: line.run_id.map(|id| id.to_string()),
-        call_id: cut(&line.call_id, MAX_NAME),
+        call_id: cut(line.call_id.as_ref(), MAX_NAME),
         arguments: line.arguments.as_ref().and_then(|value| detailed(value, detail)),
         removed: line.removed.as_ref(),
         prev: position.prev,
     };
-    serde_json::to_string(&stored).map(|text| escape_controls(&text))
+    let mut text = Vec::with_capacity(USUAL_LINE);
+    serde_json::to_writer(&mut text, &stored)?;
+    // What serde_json writes is always UTF-8.
+    Ok(escape_controls(String::from_utf8(text).unwrap_or_default()))
+}
+
+fn cut(text: Option<&String>, most: usize) -> Option<Cow<'_, str>> {
+    text.map(|text| shortened(text, most))
 }
 
 fn detailed(arguments: &Value, detail: ArgumentDetail) -> Option<Value> {
@@ -221,14 +231,15 @@ fn kind(value: &Value) -> String {
 }
 
 /// JSON escapes what ends a line in ASCII; some readers also break lines, or turn text around, at other characters.
-pub(super) fn escape_controls(json: &str) -> String {
+pub(super) fn escape_controls(json: String) -> String {
     let harmful = |c: char| {
         c.is_control()
             || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    let is_plain = json.is_ascii() && !json.bytes().any(|byte| byte.is_ascii_control());
+    // Without leaving early, which lets the compiler look at many at once.
+    let is_plain = json.bytes().fold(true, |so_far, byte| so_far & matches!(byte, b' '..=b'~'));
     if is_plain || !json.contains(harmful) {
-        return json.to_owned();
+        return json;
     }
     let mut escaped = String::with_capacity(json.len() + 16);
     for c in json.chars() {

@@ -95,16 +95,16 @@ impl Metrics {
     /// Counts one request.
     pub fn count(&self, measured: &Measured<'_>) {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        series(&mut groups.agents, measured.agent).add(measured);
+        count(&mut groups.agents, measured.agent, measured);
         groups.calls.add(measured);
         let Some(server) = measured.server else { return };
         // A name that was refused need not exist: it would only fill the table.
         if measured.ending == Ending::Denied {
             return;
         }
-        series(&mut groups.servers, server).add(measured);
+        count(&mut groups.servers, server, measured);
         if let Some(tool) = measured.tool {
-            series(&mut groups.tools, &format!("{server}/{tool}")).add(measured);
+            count(&mut groups.tools, &format!("{server}/{tool}"), measured);
         }
     }
 
@@ -150,10 +150,12 @@ impl Series {
     }
 }
 
-fn series<'a>(group: &'a mut BTreeMap<String, Series>, name: &str) -> &'a mut Series {
-    let known = group.contains_key(name);
-    let name = if known || group.len() < MAX_KEYS { shorten(name, 160) } else { OTHERS.to_owned() };
-    group.entry(name).or_default()
+fn count(group: &mut BTreeMap<String, Series>, name: &str, measured: &Measured<'_>) {
+    if let Some(known) = group.get_mut(name) {
+        return known.add(measured);
+    }
+    let name = if group.len() < MAX_KEYS { shorten(name, 160) } else { OTHERS.to_owned() };
+    group.entry(name).or_default().add(measured);
 }
 
 #[cfg(test)]
