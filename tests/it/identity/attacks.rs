@@ -359,11 +359,15 @@ fn c2_another_session_and_another_user_are_not_heard() {
 #[test]
 fn c2_the_socket_of_a_dead_server_is_replaced() {
     let context = project();
-    let mut dead = serve(&context);
-    let left = socket(&dead);
-    kill(Pid::from_raw(i32::try_from(dead.pid()).unwrap()), Signal::SIGKILL).unwrap();
-    dead.ends();
-    assert!(left.exists());
+    let leave = || {
+        let mut dead = serve(&context);
+        let left = socket(&dead);
+        kill(Pid::from_raw(i32::try_from(dead.pid()).unwrap()), Signal::SIGKILL).unwrap();
+        dead.ends();
+        left
+    };
+    // Servers of other tests remove it too.
+    let left = (0..20).map(|_| leave()).find(|left| left.exists()).expect("one is left");
     // Nobody listens there: the hook goes on at once.
     attest(&context, &payload("t0", "run_subagent", None));
     let mut client = serve(&context);
