@@ -65,7 +65,7 @@ fn serve_over_http(
     settings: &Settings,
 ) -> Exit {
     logging::start(&arguments.log, "info");
-    runtime::block_on(async {
+    runtime::block_on_one_thread(async {
         let shutdown = match start_shutdown(settings) {
             Ok(shutdown) => shutdown,
             Err(error) => return refuse(&error),

@@ -48,21 +48,41 @@ pub(super) struct Batch(Arc<Shared>);
 
 struct Shared {
     log: Arc<SoundLog>,
-    waiting: Mutex<Vec<(AuditLine, oneshot::Sender<Option<String>>)>>,
+    waiting: Mutex<Waiting>,
 }
+
+#[derive(Default)]
+struct Waiting {
+    lines: Vec<AuditLine>,
+    /// For each line, what is done once it is written, or cannot be.
+    then: Vec<Then>,
+}
+
+type Then = Box<dyn FnOnce(Result<(), GatewayError>) + Send>;
 
 impl Batch {
     pub(super) fn new(log: Arc<SoundLog>) -> Self {
         Self(Arc::new(Shared { log, waiting: Mutex::default() }))
     }
 
-    /// Returns when the line is written.
-    pub(super) async fn write(&self, line: AuditLine) -> Result<(), GatewayError> {
+    /// Takes a line now; what it returns is done when the line is written.
+    pub(super) fn add(
+        &self,
+        line: AuditLine,
+    ) -> impl Future<Output = Result<(), GatewayError>> + use<> {
         let (sender, written) = oneshot::channel();
+        // Who is gone needs no answer; the line is there.
+        self.add_then(line, Box::new(|outcome| drop(sender.send(outcome))));
+        async move { written.await.unwrap_or_else(|_| Err(unavailable("a fault of ours"))) }
+    }
+
+    /// Takes a line now, and does `then` when it is written.
+    pub(super) fn add_then(&self, line: AuditLine, then: Then) {
         let is_first = {
             let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push((line, sender));
-            waiting.len() == 1
+            waiting.lines.push(line);
+            waiting.then.push(then);
+            waiting.lines.len() == 1
         };
         if is_first {
             let shared = Arc::clone(&self.0);
@@ -70,26 +90,23 @@ impl Batch {
             // that are ready now, which is how their lines gather.
             tokio::spawn(async move { shared.write_all() });
         }
-        match written.await {
-            Ok(None) => Ok(()),
-            Ok(Some(reason)) => Err(GatewayError::AuditUnavailable { reason }),
-            Err(_) => Err(GatewayError::AuditUnavailable { reason: "a fault of ours".to_owned() }),
-        }
     }
 }
 
 impl Shared {
     fn write_all(&self) {
-        let waiting =
+        let Waiting { lines, then } =
             std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        let (lines, senders): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
         let reason = match self.log.write(&lines) {
             Err(GatewayError::AuditUnavailable { reason }) => Some(reason),
             _ => None,
         };
-        for sender in senders {
-            // Who is gone needs no answer; the line is there.
-            let _ = sender.send(reason.clone());
+        for then in then {
+            then(reason.as_deref().map_or(Ok(()), |reason| Err(unavailable(reason))));
         }
     }
+}
+
+fn unavailable(reason: &str) -> GatewayError {
+    GatewayError::AuditUnavailable { reason: reason.to_owned() }
 }

@@ -24,16 +24,22 @@ impl Downstream {
         self.connection_by(Instant::now() + patience, patience, &CancellationToken::new()).await
     }
 
+    /// The connection, if there is one that lives.
+    pub(super) fn connected(&self) -> Option<Arc<Connection>> {
+        match &*self.phase.borrow() {
+            Phase::Ready { connection, .. } if connection.is_alive() => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
     pub(super) async fn connection_by(
         self: &Arc<Self>,
         end: Instant,
         allowed: Duration,
         cancelled: &CancellationToken,
     ) -> Result<Arc<Connection>, GatewayError> {
-        if let Phase::Ready { connection, .. } = &*self.phase.borrow()
-            && connection.is_alive()
-        {
-            return Ok(Arc::clone(connection));
+        if let Some(connection) = self.connected() {
+            return Ok(connection);
         }
         let mut phases = self.phase.subscribe();
         loop {

@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientRequest, CustomRequest, ErrorData, NumberOrString, ProgressNotificationParam,
-    ProgressToken, ServerResult,
+    ClientRequest, CustomRequest, ErrorData, ProgressNotificationParam, ServerResult,
 };
 use rmcp::service::{
     ClientCacheConfig, ClientInitializeError, PeerRequestOptions, RequestHandle, RunningService,
     ServiceError, serve_client_with_ct,
 };
 use rmcp::transport::Transport;
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +26,7 @@ use super::lines::Lines;
 use super::network;
 use super::resolved::{Network, Resolved};
 use super::secrets::Secrets;
-use super::shortcut::{Answered, Shortcut};
+use super::shortcut::Shortcut;
 use super::sign_in::{Keeper, SignInNeeded};
 use super::tapped::{ProgressBook, ProgressSink, Tapped};
 use super::tool_list::ToolList;
@@ -37,20 +35,20 @@ use crate::base::{one_line, shorten};
 use crate::catalog::Dialect;
 
 /// From the end of its stdin to SIGTERM; and how long a last answer may be on its way.
-const FAREWELL: Duration = Duration::from_millis(500);
+pub(super) const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A connection; ended, with its process, when the last one lets go of it.
 pub(super) struct Connection {
-    server: Arc<str>,
+    pub(super) server: Arc<str>,
     service: RunningService<RoleClient, ClientSide>,
     /// Over pipes, the way of tool calls.
-    shortcut: Option<Shortcut>,
-    progress: ProgressBook,
-    life: Life,
+    pub(super) shortcut: Option<Shortcut>,
+    pub(super) progress: ProgressBook,
+    pub(super) life: Life,
     /// Set when a request could not be sent: the next one gets a new connection.
-    stale: AtomicBool,
+    pub(super) stale: AtomicBool,
     /// Whether any request was ever answered: a server that dies before is broken, not unlucky.
-    worked: AtomicBool,
+    pub(super) worked: AtomicBool,
     secrets: Secrets,
     keeper: Option<Arc<Keeper>>,
     /// What the server said it has.
@@ -61,7 +59,7 @@ pub(super) struct Connection {
 #[derive(Clone)]
 pub(super) struct Life {
     /// Cancelled when the stream has ended.
-    ended: CancellationToken,
+    pub(super) ended: CancellationToken,
     /// Cancelled to make it end.
     leave: CancellationToken,
     /// Why it ended, once the process is gone.
@@ -173,78 +171,7 @@ impl Connection {
         }
     }
 
-    /// Calls a tool and returns the result as the server wrote it.
-    pub(super) async fn call(
-        &self,
-        tool: &str,
-        arguments: &RawValue,
-        options: RequestOptions,
-    ) -> Result<Box<RawValue>, GatewayError> {
-        if let Some(shortcut) = &self.shortcut {
-            return self.call_over(shortcut, tool, arguments, options).await;
-        }
-        let arguments: Value = serde_json::from_str(arguments.get()).map_err(|error| {
-            let sentence = format!("the arguments cannot be read: {error}");
-            GatewayError::InvalidArgument { sentence }
-        })?;
-        let params = json!({ "name": tool, "arguments": arguments });
-        let result = self.request("tools/call", params, options).await?;
-        to_raw_value(&result).map_err(|error| self.no_json(&error))
-    }
-
-    async fn call_over(
-        &self,
-        shortcut: &Shortcut,
-        tool: &str,
-        arguments: &RawValue,
-        options: RequestOptions,
-    ) -> Result<Box<RawValue>, GatewayError> {
-        let deadline = Instant::now() + options.deadline;
-        let id = shortcut.issue();
-        let wants_progress = options.progress.is_some();
-        let _book = options.progress.map(|sink| {
-            let token = ProgressToken(NumberOrString::Number(i64::from(id)));
-            self.progress.opened(token, ProgressSink(sink))
-        });
-        let Ok(mut sent) = shortcut.send(id, tool, arguments, wants_progress) else {
-            return Err(self.unsent().await);
-        };
-        tokio::select! {
-            // An answer that is there counts, whatever else happened meanwhile.
-            biased;
-            answer = &mut sent.answer => match answer {
-                Ok(answered) => self.called(answered),
-                Err(_) => Err(self.gone().await),
-            },
-            () = self.life.ended.cancelled() => Err(self.gone().await),
-            () = options.cancelled.cancelled() => {
-                shortcut.take_back(id, "cancelled by the caller");
-                Err(GatewayError::Cancelled)
-            }
-            () = sleep_until(deadline) => {
-                shortcut.take_back(id, "the deadline passed");
-                let (server, after) = (self.server.to_string(), options.deadline);
-                Err(GatewayError::Timeout { server, after })
-            }
-        }
-    }
-
-    fn called(&self, answered: Answered) -> Result<Box<RawValue>, GatewayError> {
-        self.worked.store(true, Ordering::Relaxed);
-        answered.map_err(downstream)
-    }
-
-    /// A call could not even be sent: the server is gone, or does not read its stdin.
-    async fn unsent(&self) -> GatewayError {
-        // A pipe breaks a moment before the process is known to have ended, which says more.
-        if timeout(FAREWELL, self.ended()).await.is_ok() {
-            return self.gone().await;
-        }
-        self.stale.store(true, Ordering::Relaxed);
-        GatewayError::unavailable(&self.server, "it does not read its stdin")
-    }
-
-    fn no_json(&self, error: &serde_json::Error) -> GatewayError {
+    pub(super) fn no_json(&self, error: &serde_json::Error) -> GatewayError {
         GatewayError::unavailable(&self.server, format!("its answer is no JSON: {error}"))
     }
 
@@ -281,7 +208,7 @@ impl Connection {
     }
 
     /// The connection is over; says why as soon as that is known.
-    async fn gone(&self) -> GatewayError {
+    pub(super) async fn gone(&self) -> GatewayError {
         GatewayError::unavailable(&self.server, self.end_reason().await)
     }
 
@@ -437,7 +364,7 @@ async fn shake_hands<T: Transport<RoleClient> + 'static>(
 }
 
 /// An error that the server answered with.
-fn downstream(error: ErrorData) -> GatewayError {
+pub(super) fn downstream(error: ErrorData) -> GatewayError {
     let message = error.message.into_owned();
     GatewayError::Downstream { code: error.code.0, message, data: error.data }
 }

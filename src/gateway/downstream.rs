@@ -128,20 +128,19 @@ impl Downstream {
     ) -> Result<Box<RawValue>, GatewayError> {
         let allowed = call.deadline.unwrap_or(self.spec.timeout);
         let end = Instant::now() + allowed;
-        let connection = self.connection_by(end, allowed, &call.cancelled).await?;
+        let connection = match self.connected() {
+            Some(connection) => connection,
+            // In a box: see `Gateway::execute_judged`.
+            None => Box::pin(self.connection_by(end, allowed, &call.cancelled)).await?,
+        };
         let options = RequestOptions {
             deadline: end.saturating_duration_since(Instant::now()),
             cancelled: call.cancelled,
             progress: call.progress,
         };
         let called = connection.call(&call.tool, &call.arguments, options).await;
-        called.map_err(|error| match error {
-            // The caller set one deadline for starting and answering together.
-            GatewayError::Timeout { server, .. } => {
-                GatewayError::Timeout { server, after: allowed }
-            }
-            other => other,
-        })
+        // The caller set one deadline for starting and answering together.
+        called.map_err(|error| error.within(allowed))
     }
 
     /// Sends any other request (`resources/read`, `prompts/get`, …) and returns its result.
@@ -166,6 +165,11 @@ impl Downstream {
             return Ok(Vec::new());
         }
         Ok(tool_list::read_all(&connection, method, field, self.spec.timeout).await?.0)
+    }
+
+    /// Its tools, where they have been read and nothing has changed since.
+    pub(super) fn known_tools(&self) -> Option<Arc<ToolList>> {
+        self.connected()?.known_tools(self.changes.borrow().tools)
     }
 
     /// Its tools; read once per connection and again after it says that they changed.

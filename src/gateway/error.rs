@@ -207,6 +207,14 @@ impl GatewayError {
         Self::unavailable(server, format!("its answer cannot be read: {error}"))
     }
 
+    /// The same; where the time was over, with the whole of what was allowed.
+    pub(super) fn within(self, allowed: Duration) -> Self {
+        match self {
+            Self::Timeout { server, .. } => Self::Timeout { server, after: allowed },
+            other => other,
+        }
+    }
+
     pub(super) fn unavailable(server: &str, reason: impl Into<String>) -> Self {
         Self::ServerUnavailable { server: server.to_owned(), reason: reason.into(), retry_in: None }
     }

@@ -42,13 +42,19 @@ impl Gateway {
         who: &Who,
         request: Execute,
     ) -> Result<Box<RawValue>, GatewayError> {
+        let mut draft = self.draft(who, &request);
+        let result = self.execute_judged(&mut draft, who, request).await;
+        self.ledger.record_soon(draft, result, |raw| raw.get().len()).await
+    }
+
+    /// What is known of a request before it is judged.
+    pub(super) fn draft(&self, who: &Who, request: &Execute) -> Draft {
         let mut draft = Draft::new("execute_tool", who);
         draft.server = Some(request.server.clone());
         draft.tool = Some(request.tool.clone());
         draft.bytes_in = request.arguments.get().len();
         draft.arguments = self.ledger.kept_arguments(&request.arguments);
-        let result = self.execute_judged(&mut draft, who, request).await;
-        self.ledger.record_soon(draft, result, |raw| raw.get().len()).await
+        draft
     }
 
     async fn execute_judged(
@@ -65,12 +71,15 @@ impl Gateway {
         let server = self.server_for(&in_force, &caller, &request.server)?;
         let allowed = request.timeout.unwrap_or(server.spec.timeout);
         let end = Instant::now() + allowed;
-        let looking = self.find_tool(&in_force, &caller, &server, &request.tool);
-        tokio::select! {
-            found = timeout_at(end, looking) => found.unwrap_or_else(|_| {
-                Err(GatewayError::Timeout { server: request.server.clone(), after: allowed })
-            })?,
-            () = request.cancelled.cancelled() => return Err(GatewayError::Cancelled),
+        if !self.has_tool(&server, &request.tool) {
+            // In a box, for it is large and rarely needed: as a part of every call it would be moved around with each.
+            let looking = Box::pin(self.find_tool(&in_force, &caller, &server, &request.tool));
+            tokio::select! {
+                found = timeout_at(end, looking) => found.unwrap_or_else(|_| {
+                    Err(GatewayError::Timeout { server: request.server.clone(), after: allowed })
+                })?,
+                () = request.cancelled.cancelled() => return Err(GatewayError::Cancelled),
+            }
         }
         let call = ToolCall {
             tool: request.tool,
@@ -79,12 +88,14 @@ impl Gateway {
             cancelled: request.cancelled,
             progress: request.progress,
         };
-        server.call_tool(call).await.map_err(|error| match error {
-            // One deadline was set for finding and calling together.
-            GatewayError::Timeout { server, .. } => {
-                GatewayError::Timeout { server, after: allowed }
-            }
-            other => other,
+        // One deadline was set for finding and calling together.
+        server.call_tool(call).await.map_err(|error| error.within(allowed))
+    }
+
+    /// Whether the tool is known to be there, without asking anybody.
+    pub(super) fn has_tool(&self, server: &Downstream, tool: &str) -> bool {
+        server.known_tools().is_some_and(|list| {
+            list.get(tool).is_some() && self.withheld(server, &list).is_ok_and(|all| all.is_empty())
         })
     }
 
@@ -123,4 +134,29 @@ fn not_found(
     let visible = names.filter(|name| may_use(in_force, caller, server, name));
     let near = nearest(tool, visible).into_iter().map(str::to_owned).collect();
     GatewayError::ToolNotFound { server: server.to_owned(), tool: tool.to_owned(), near }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{GatewayOptions, Settings};
+
+    #[tokio::test]
+    async fn a_call_on_its_way_is_small() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings::resolve(Some(folder.path())).unwrap();
+        let gateway = Gateway::start(&settings, GatewayOptions::default());
+        let request = Execute {
+            server: "s".to_owned(),
+            tool: "t".to_owned(),
+            arguments: RawValue::from_string("{}".to_owned()).unwrap(),
+            timeout: None,
+            cancelled: CancellationToken::new(),
+            progress: None,
+        };
+        let who = Who::default();
+        // It is moved several times before it begins; what it rarely needs belongs into a box.
+        let bytes = std::mem::size_of_val(&gateway.execute(&who, request));
+        assert!(bytes < 3_000, "{bytes}");
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::server_config::ServerSet;
+use super::verdicts::Verdicts;
 use crate::base::{ReadRefused, Timestamp, now, read_bounded};
 use crate::catalog::public_servers;
 use crate::config::GatewayFiles;
@@ -22,6 +23,8 @@ pub struct InForce {
     pub servers: Arc<ServerSet>,
     /// The same servers, shared: what the pool is asked for.
     pub rules: Arc<GatewayRules>,
+    /// What these rules have said so far.
+    pub(super) verdicts: Arc<Verdicts>,
     /// How the reading went.
     pub report: ReloadReport,
 }
@@ -79,6 +82,7 @@ impl InForce {
         let nothing = Self {
             servers: Arc::default(),
             rules: Arc::new(GatewayRules::deny_all(&files.rules.path)),
+            verdicts: Arc::default(),
             report: ReloadReport::default(),
         };
         nothing.again(files)
@@ -86,7 +90,7 @@ impl InForce {
 
     /// Reads both files again; what does not parse stays as it was.
     pub(super) fn again(&self, files: &GatewayFiles) -> Self {
-        let mut next = self.clone();
+        let mut next = Self { verdicts: Arc::default(), ..self.clone() };
         let servers = read_servers(&files.mcp_config.path, &files.root);
         if let Some(servers) = next.report.mcp_config.note(servers) {
             next.servers = Arc::new(servers);

@@ -29,7 +29,7 @@ pub struct Gateway {
     pub(super) options: GatewayOptions,
     pub(super) in_force: ArcSwap<InForce>,
     pub(super) pins: Pins,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: Arc<Ledger>,
     pub(super) started: Instant,
     pool: Pool,
     /// Servers that are kept ready, called or not.
@@ -76,7 +76,7 @@ impl Gateway {
             options,
             pool: Pool::new(settings.root.clone()),
             pins: Pins::new(&settings.data_dir()),
-            ledger: Ledger::new(&files.audit_log, audit),
+            ledger: Arc::new(Ledger::new(&files.audit_log, audit)),
             ready: Mutex::default(),
             visible: watch::Sender::new(0),
             started: Instant::now(),

@@ -13,7 +13,7 @@ use super::files::InForce;
 use super::gateway::Who;
 use crate::base::RunId;
 use crate::identity::Caller;
-use crate::policy::{Decision, Evaluation, evaluate};
+use crate::policy::{Decision, Evaluation};
 use crate::record::{AuditLine, AuditOptions, CallCount, Ending, Measured, Metrics, MetricsReport};
 
 /// A request on its way, as far as it is known.
@@ -23,7 +23,7 @@ pub(super) struct Draft {
     pub(super) caller: Option<Caller>,
     pub(super) server: Option<String>,
     pub(super) tool: Option<String>,
-    pub(super) evaluation: Option<Evaluation>,
+    pub(super) evaluation: Option<Arc<Evaluation>>,
     pub(super) bytes_in: usize,
     pub(super) arguments: Option<Value>,
     pub(super) call_id: Option<String>,
@@ -56,11 +56,12 @@ impl Draft {
         server: &str,
         tool: Option<&str>,
     ) -> Result<(), GatewayError> {
-        let evaluation = evaluate(&in_force.rules, &caller.name, server, tool);
-        let allowed = evaluation.is_allowed();
-        let sentence = evaluation.sentence().to_owned();
-        self.evaluation = Some(evaluation);
-        if allowed { Ok(()) } else { Err(GatewayError::DeniedByPolicy { sentence }) }
+        let evaluation = in_force.verdicts.of(&in_force.rules, &caller.name, server, tool);
+        let evaluation = self.evaluation.insert(evaluation);
+        if evaluation.is_allowed() {
+            return Ok(());
+        }
+        Err(GatewayError::DeniedByPolicy { sentence: evaluation.sentence().to_owned() })
     }
 }
 
@@ -77,9 +78,14 @@ impl Ledger {
         Self { batch: Batch::new(Arc::clone(&log)), log, metrics: Metrics::default() }
     }
 
+    /// Whether the last line could be written.
+    pub(super) fn is_sound(&self) -> bool {
+        self.log.is_sound()
+    }
+
     /// Refuses while the log cannot be written: what cannot be recorded is not done.
     pub(super) fn ensure_writable(&self) -> Result<(), GatewayError> {
-        if self.log.is_sound() {
+        if self.is_sound() {
             return Ok(());
         }
         self.write(&AuditLine::new("gateway_start"))
@@ -132,16 +138,28 @@ impl Ledger {
         result
     }
 
-    /// The same, together with the lines of all who have one at this moment.
-    pub(super) async fn record_soon<T>(
+    /// The same, together with the lines of all who have one at this moment. What waits for that is small: the line is
+    /// handed over at once.
+    pub(super) fn record_soon<T>(
         &self,
         draft: Draft,
         result: Result<T, GatewayError>,
         size: impl FnOnce(&T) -> usize,
-    ) -> Result<T, GatewayError> {
+    ) -> impl Future<Output = Result<T, GatewayError>> {
+        let written = self.batch.add(self.line(draft, &result, size));
+        async move { written.await.and(result) }
+    }
+
+    /// The same, for whom nobody waits.
+    pub(super) fn record_then<T: Send + 'static>(
+        &self,
+        draft: Draft,
+        result: Result<T, GatewayError>,
+        size: impl FnOnce(&T) -> usize,
+        then: impl FnOnce(Result<T, GatewayError>) + Send + 'static,
+    ) {
         let line = self.line(draft, &result, size);
-        self.batch.write(line).await?;
-        result
+        self.batch.add_then(line, Box::new(move |written| then(written.and(result))));
     }
 
     /// What is written down of a request that has come to its end.

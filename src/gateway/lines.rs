@@ -50,9 +50,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let outbox = Outbox::default();
-        tokio::spawn(outbox.clone().drain(write, WRITE_PATIENCE));
+        let shortcut = Shortcut::new(outbox.clone());
+        let is_quiet = shortcut.is_quiet();
+        tokio::spawn(outbox.clone().drain(write, WRITE_PATIENCE, is_quiet));
         Self {
-            shortcut: Shortcut::new(outbox.clone()),
+            shortcut,
             outbox,
             server,
             read: BufReader::with_capacity(64 * 1024, read),

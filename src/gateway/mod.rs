@@ -5,6 +5,7 @@
 
 mod backoff;
 mod batch;
+mod calling;
 mod client_side;
 mod connecting;
 mod connection;
@@ -22,6 +23,7 @@ mod lines;
 mod network;
 mod offers;
 mod outbox;
+mod passing;
 mod phase;
 mod pins;
 mod pool;
@@ -41,6 +43,7 @@ mod tunnel;
 mod tunnel_open;
 mod tunnel_prompts;
 mod untouched;
+mod verdicts;
 mod views;
 
 pub use delegations::Delegation;
@@ -51,6 +54,7 @@ pub use files::{FileReport, InForce, ReloadReport};
 pub use gateway::{Gateway, Who};
 pub use offers::{Announcement, Offer};
 pub use outbox::Outbox;
+pub use passing::Reply;
 pub use phase::ServerState;
 pub use pins::{Findings, Pins};
 pub use pool::Pool;

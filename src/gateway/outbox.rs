@@ -93,10 +93,16 @@ impl Outbox {
         self.0.filled.notify_one();
     }
 
-    /// Writes until it is closed, the far end is gone, or it takes nothing for `patience`.
-    pub async fn drain(self, mut sink: impl AsyncWrite + Unpin, patience: Duration) {
+    /// Writes until it is closed, the far end is gone, or it takes nothing for `patience`. Where what is sent is likely to
+    /// be followed by one answer and nothing else, as `is_quiet` says, that answer is looked out for.
+    pub async fn drain(
+        self,
+        mut sink: impl AsyncWrite + Unpin,
+        patience: Duration,
+        is_quiet: impl Fn() -> bool,
+    ) {
         let mut leaving = Vec::new();
-        while self.next(&mut leaving).await {
+        while self.next(&mut leaving, Alert::begin(&is_quiet)).await {
             let writing = async {
                 sink.write_all(&leaving).await?;
                 sink.flush().await
@@ -121,8 +127,7 @@ impl Outbox {
     }
 
     /// Takes what has gathered; `false` when nothing is left and nothing will come.
-    async fn next(&self, leaving: &mut Vec<u8>) -> bool {
-        let mut alert = Alert::begin();
+    async fn next(&self, leaving: &mut Vec<u8>, alert: Alert) -> bool {
         loop {
             {
                 let mut queue = self.queue();
@@ -147,17 +152,18 @@ impl Outbox {
 }
 
 /// The moment after something was sent, in which an answer is likely to come: looking again is then cheaper than going to
-/// sleep and being woken, which takes longer than many a call. Where one thread does everything, this keeps it awake.
+/// sleep and being woken, which takes longer than many a call. Where one thread does everything, this keeps it awake. Where
+/// much is on its way at once, others need the core more.
 struct Alert(Option<Instant>);
 
 impl Alert {
-    fn begin() -> Self {
+    fn begin(is_quiet: impl Fn() -> bool) -> Self {
         let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
-        Self((alone && has_other_cores()).then(|| Instant::now() + ALERT))
+        Self((alone && has_other_cores() && is_quiet()).then(|| Instant::now() + ALERT))
     }
 
     /// Lets everybody else go first; `false` once the moment is over.
-    async fn look_again(&mut self) -> bool {
+    async fn look_again(&self) -> bool {
         let goes_on = self.0.is_some_and(|end| Instant::now() < end);
         if goes_on {
             yield_now().await;
@@ -181,7 +187,7 @@ mod tests {
     async fn what_was_left_goes_out_whole_and_in_order_also_after_the_end() {
         let (near, mut far) = tokio::io::duplex(16);
         let outbox = Outbox::default();
-        let draining = tokio::spawn(outbox.clone().drain(near, Duration::from_secs(5)));
+        let draining = tokio::spawn(outbox.clone().drain(near, Duration::from_secs(5), || true));
         let lines: Vec<String> = (0..100).map(|line| format!("line {line}\n")).collect();
         for line in &lines {
             outbox.push(line.as_bytes()).unwrap();
@@ -198,7 +204,7 @@ mod tests {
     async fn who_does_not_read_is_given_up_and_nobody_waits_for_room_any_more() {
         let (near, _far) = tokio::io::duplex(16);
         let outbox = Outbox::default();
-        tokio::spawn(outbox.clone().drain(near, Duration::from_millis(20)));
+        tokio::spawn(outbox.clone().drain(near, Duration::from_millis(20), || false));
         outbox.push(&vec![b'x'; 2 * ROOM]).unwrap();
         assert_eq!(outbox.room().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(outbox.push(b"more\n").is_err());

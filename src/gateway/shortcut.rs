@@ -6,15 +6,19 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::ErrorData;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use super::outbox::Outbox;
+use super::passing::{Passing, SOON};
 use crate::base::one_line;
 
 /// rmcp counts its own requests from 0.
@@ -30,13 +34,26 @@ pub(super) struct Shortcut(Arc<Shared>);
 struct Shared {
     outbox: Outbox,
     issued: AtomicU32,
-    waiting: Mutex<HashMap<u32, oneshot::Sender<Answered>>>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    calls: HashMap<u32, Waiter>,
+    /// Whether somebody looks for calls that no task waits for and that take long.
+    is_watched: bool,
+}
+
+/// Who gets an answer.
+enum Waiter {
+    Task(oneshot::Sender<Answered>),
+    Passing(Box<Passing>),
 }
 
 /// A call that was sent; forgotten when dropped.
 pub(super) struct Sent {
     shortcut: Shortcut,
-    pub(super) id: u32,
+    id: u32,
     pub(super) answer: oneshot::Receiver<Answered>,
 }
 
@@ -59,6 +76,12 @@ impl Shortcut {
         Self(Arc::new(Shared { outbox, issued, waiting: Mutex::default() }))
     }
 
+    /// Whether no more than one call is on its way.
+    pub(super) fn is_quiet(&self) -> impl Fn() -> bool + use<> {
+        let shortcut = self.clone();
+        move || shortcut.waiting().calls.len() <= 1
+    }
+
     /// The id of the next call; also the token of its progress.
     pub(super) fn issue(&self) -> u32 {
         let count = self.0.issued.fetch_add(1, Ordering::Relaxed);
@@ -72,38 +95,74 @@ impl Shortcut {
         tool: &str,
         arguments: &RawValue,
         wants_progress: bool,
-    ) -> std::io::Result<Sent> {
+    ) -> io::Result<Sent> {
         let (sender, answer) = oneshot::channel();
-        self.waiting().insert(id, sender);
+        self.waiting().calls.insert(id, Waiter::Task(sender));
         let sent = Sent { shortcut: self.clone(), id, answer };
-        let mut line = String::with_capacity(160 + tool.len() + arguments.get().len());
-        let name = serde_json::to_string(tool)?;
-        let _ = write!(
-            line,
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":{name},"arguments":"#
-        );
-        line.push_str(arguments.get());
-        if wants_progress {
-            let _ = write!(line, r#","_meta":{{"progressToken":{id}}}"#);
-        }
-        line.push_str("}}\n");
-        self.0.outbox.push(line.as_bytes())?;
+        self.0.outbox.push(line(id, tool, arguments, wants_progress)?.as_bytes())?;
         Ok(sent)
     }
 
-    /// Tells the server that nobody waits for a call any more.
-    pub(super) fn take_back(&self, id: u32, reason: &str) {
-        let reason = serde_json::Value::from(one_line(reason));
-        let line = format!(
-            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{id},\"reason\":{reason}}}}}\n"
-        );
-        // A server that cannot be told is about to be gone anyway.
-        let _ = self.0.outbox.push(line.as_bytes());
+    /// Sends a tool call that no task waits for; gives it back where it cannot be sent.
+    pub(super) fn pass(
+        &self,
+        tool: &str,
+        arguments: &RawValue,
+        passing: Box<Passing>,
+    ) -> Result<(), Box<Passing>> {
+        let id = self.issue();
+        let begins = {
+            let mut waiting = self.waiting();
+            waiting.calls.insert(id, Waiter::Passing(passing));
+            !std::mem::replace(&mut waiting.is_watched, true)
+        };
+        if begins {
+            tokio::spawn(self.clone().watch());
+        }
+        let pushed =
+            line(id, tool, arguments, false).and_then(|line| self.0.outbox.push(line.as_bytes()));
+        match pushed.err().and_then(|_| self.waiting().calls.remove(&id)) {
+            Some(Waiter::Passing(unsent)) => Err(unsent),
+            Some(Waiter::Task(_)) | None => Ok(()),
+        }
+    }
+
+    /// Gives a task to every call that is not answered soon.
+    async fn watch(self) {
+        loop {
+            sleep(SOON / 2).await;
+            let (late, goes_on) = {
+                let mut waiting = self.waiting();
+                let late = self.late(&mut waiting.calls);
+                let is_left = |waiter: &Waiter| matches!(waiter, Waiter::Passing(_));
+                waiting.is_watched = waiting.calls.values().any(is_left);
+                (late, waiting.is_watched)
+            };
+            for (passing, sent) in late {
+                tokio::spawn(passing.go_on(sent));
+            }
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn late(&self, calls: &mut HashMap<u32, Waiter>) -> Vec<(Box<Passing>, Sent)> {
+        let mut late = Vec::new();
+        for (id, waiter) in calls {
+            if matches!(waiter, Waiter::Passing(passing) if passing.is_late()) {
+                let (sender, answer) = oneshot::channel();
+                if let Waiter::Passing(passing) = std::mem::replace(waiter, Waiter::Task(sender)) {
+                    late.push((passing, Sent { shortcut: self.clone(), id: *id, answer }));
+                }
+            }
+        }
+        late
     }
 
     /// Whether this line answers one of our calls; then its caller has it now.
     pub(super) fn deliver(&self, line: &[u8]) -> bool {
-        if self.waiting().is_empty() {
+        if self.waiting().calls.is_empty() {
             return false;
         }
         let Ok(Answer { id: Some(id), method: None, result, error }) = serde_json::from_slice(line)
@@ -119,25 +178,52 @@ impl Shortcut {
             })),
             (None, None) => return false,
         };
-        match self.waiting().remove(&id) {
-            Some(waiting) => {
-                // Who no longer waits has taken the call back.
-                let _ = waiting.send(answered);
-                true
-            }
-            None => false,
+        let waiter = self.waiting().calls.remove(&id);
+        match waiter {
+            // Who no longer waits has taken the call back.
+            Some(Waiter::Task(task)) => drop(task.send(answered)),
+            Some(Waiter::Passing(passing)) => passing.answered(answered),
+            None => return false,
         }
+        true
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u32, oneshot::Sender<Answered>>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sent {
+    /// Tells the server that nobody waits for it any more.
+    pub(super) fn take_back(&self, reason: &str) {
+        let (id, reason) = (self.id, Value::from(one_line(reason)));
+        let line = format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{id},\"reason\":{reason}}}}}\n"
+        );
+        // A server that cannot be told is about to be gone anyway.
+        let _ = self.shortcut.0.outbox.push(line.as_bytes());
     }
 }
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        self.shortcut.waiting().remove(&self.id);
+        self.shortcut.waiting().calls.remove(&self.id);
     }
+}
+
+fn line(id: u32, tool: &str, arguments: &RawValue, wants_progress: bool) -> io::Result<String> {
+    let mut line = String::with_capacity(160 + tool.len() + arguments.get().len());
+    let name = serde_json::to_string(tool)?;
+    let _ = write!(
+        line,
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":{name},"arguments":"#
+    );
+    line.push_str(arguments.get());
+    if wants_progress {
+        let _ = write!(line, r#","_meta":{{"progressToken":{id}}}"#);
+    }
+    line.push_str("}}\n");
+    Ok(line)
 }
 
 #[cfg(test)]

@@ -217,8 +217,8 @@ impl Tunnel {
         params: Value,
     ) -> Result<Value, GatewayError> {
         let mut draft = self.draft(method, server, &raw(&params));
-        let verdict = self.judge_server(server);
-        draft.evaluation = Some(verdict.clone());
+        let verdict = Arc::new(self.judge_server(server));
+        draft.evaluation = Some(Arc::clone(&verdict));
         let result = match verdict.is_allowed() {
             true => match self.server(server) {
                 Ok(known) => known.request(method, params).await,
@@ -263,8 +263,8 @@ impl Tunnel {
         let mut draft = self.draft("tools/call", server, &arguments);
         draft.tool = Some(tool.clone());
         draft.call_id = tool_use_id(&params);
-        let verdict = self.judge(server, &tool);
-        draft.evaluation = Some(verdict.clone());
+        let verdict = Arc::new(self.judge(server, &tool));
+        draft.evaluation = Some(Arc::clone(&verdict));
         let call = ToolCall { tool, arguments, deadline: None, cancelled, progress: None };
         let result = match verdict.is_allowed() {
             true => self.call_allowed(server, call, progress_token(&params), tell).await,

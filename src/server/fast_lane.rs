@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 use rmcp::RoleServer;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use serde::Deserialize;
@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 use super::gateway_tools::{self, EXECUTE_TOOL, PROGRESS_WAITING};
 use super::unreadable;
 use super::who::is_tool_use_id;
-use crate::gateway::{Execute, Gateway, GatewayError, Outbox, telling};
+use crate::gateway::{Execute, Gateway, GatewayError, Outbox, Reply, Who, telling};
 use crate::identity::{Caller, Doubt};
 
 /// What rmcp has not read yet of the lines that are its own.
@@ -73,13 +73,12 @@ impl FastLane {
         output: impl AsyncWrite + Send + Unpin + 'static,
     ) -> (Self, AsyncRwTransport<RoleServer, DuplexStream, WholeLines>) {
         let outbox = Outbox::default();
-        tokio::spawn(outbox.clone().drain(output, READ_PATIENCE));
+        let calls = TaskTracker::new();
+        let on_their_way = calls.clone();
+        let is_quiet = move || on_their_way.len() <= 1;
+        tokio::spawn(outbox.clone().drain(output, READ_PATIENCE, is_quiet));
         let (rest, for_rmcp) = duplex(RMCP_BUFFER);
-        let lane = Self {
-            outbox: outbox.clone(),
-            calls: TaskTracker::new(),
-            over: CancellationToken::new(),
-        };
+        let lane = Self { outbox: outbox.clone(), calls, over: CancellationToken::new() };
         let sorter = Sorter {
             desk,
             rest,
@@ -87,6 +86,7 @@ impl FastLane {
             calls: lane.calls.clone(),
             over: lane.over.clone(),
             going_on: Arc::default(),
+            words: Words::default(),
             is_open: false,
         };
         tokio::spawn(sorter.sort(BufReader::with_capacity(RMCP_BUFFER, input)));
@@ -117,8 +117,24 @@ struct Sorter<D> {
     over: CancellationToken,
     /// Fast calls by their ids, as they were written.
     going_on: GoingOn,
+    words: Words,
     /// Set when the caller has shaken hands, which is rmcp's business.
     is_open: bool,
+}
+
+/// What is looked for in every line.
+struct Words {
+    taken_back: Finder<'static>,
+    execute_tool: Finder<'static>,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self {
+            taken_back: Finder::new(b"\"notifications/cancelled\""),
+            execute_tool: Finder::new(EXECUTE_TOOL),
+        }
+    }
 }
 
 impl<D: Desk> Sorter<D> {
@@ -173,10 +189,10 @@ impl<D: Desk> Sorter<D> {
             self.is_open = memmem::find(line, b"\"notifications/initialized\"").is_some();
             return false;
         }
-        if memmem::find(line, b"\"notifications/cancelled\"").is_some() {
+        if self.words.taken_back.find(line).is_some() {
             return self.takes_back(line);
         }
-        memmem::find(line, EXECUTE_TOOL.as_bytes()).is_some()
+        self.words.execute_tool.find(line).is_some()
             && line.len() <= LONGEST_LINE
             && Call::read(line).is_some_and(|call| self.begin(call))
     }
@@ -193,27 +209,52 @@ impl<D: Desk> Sorter<D> {
     }
 
     fn begin(&self, call: Call) -> bool {
-        if self.desk.gateway().is_none() {
+        let Some(gateway) = self.desk.gateway() else { return false };
+        let Call { id, tool_use_id, progress_token, agent_id, mut execute, revision } = call;
+        if revision != Revision::Handshake {
             return false;
         }
-        let cancelled = self.over.child_token();
-        let mut going_on = lock(&self.going_on);
-        if going_on.contains_key(&call.id) {
-            return false;
+        execute.cancelled = self.over.child_token();
+        {
+            let mut going_on = lock(&self.going_on);
+            if going_on.contains_key(&id) {
+                return false;
+            }
+            going_on.insert(id.clone(), execute.cancelled.clone());
         }
-        going_on.insert(call.id.clone(), cancelled.clone());
-        drop(going_on);
-        let (desk, outbox) = (Arc::clone(&self.desk), self.outbox.clone());
-        let going_on = Arc::clone(&self.going_on);
-        self.calls.spawn(async move {
-            let id = call.id.clone();
-            let answer = call.answer(&*desk, &outbox, cancelled).await;
+        let call_id = tool_use_id.clone().unwrap_or_else(|| id.trim_matches('"').to_owned());
+        let who = gateway_tools::who(self.desk.caller(tool_use_id), agent_id, call_id);
+        let (outbox, going_on) = (self.outbox.clone(), Arc::clone(&self.going_on));
+        let in_sight = self.calls.token();
+        let reply: Reply = Box::new(move |result| {
             // A call that was taken back gets no answer.
             if lock(&going_on).remove(&id).is_some() {
-                let _ = outbox.push(answer.as_bytes());
+                let _ = outbox.push(answer(&id, result).as_bytes());
             }
+            drop(in_sight);
         });
+        if let Some(token) = progress_token {
+            self.go_on_telling(token, who, execute, reply);
+        } else if let Err((execute, reply)) = gateway.pass(&who, execute, reply) {
+            let desk = Arc::clone(&self.desk);
+            tokio::spawn(async move {
+                let Some(gateway) = desk.gateway() else { return };
+                reply(gateway.execute(&who, execute).await);
+            });
+        }
         true
+    }
+
+    /// The same with progress, which goes out as it comes.
+    fn go_on_telling(&self, token: Box<RawValue>, who: Who, mut execute: Execute, reply: Reply) {
+        let (sender, progress) = mpsc::channel(PROGRESS_WAITING);
+        execute.progress = Some(sender);
+        let (desk, outbox) = (Arc::clone(&self.desk), self.outbox.clone());
+        tokio::spawn(async move {
+            let Some(gateway) = desk.gateway() else { return };
+            let tell = |news| drop(outbox.push(progress_line(&token, news).as_bytes()));
+            reply(telling(gateway.execute(&who, execute), progress, tell).await);
+        });
     }
 }
 
@@ -222,12 +263,27 @@ fn lock(going_on: &GoingOn) -> MutexGuard<'_, HashMap<String, CancellationToken>
 }
 
 /// A call of `execute_tool` with nothing out of the ordinary.
-struct Call {
-    id: String,
-    tool_use_id: Option<String>,
-    progress_token: Option<Box<RawValue>>,
-    agent_id: Option<String>,
-    execute: Execute,
+pub(super) struct Call {
+    pub(super) id: String,
+    pub(super) tool_use_id: Option<String>,
+    pub(super) progress_token: Option<Box<RawValue>>,
+    pub(super) agent_id: Option<String>,
+    pub(super) execute: Execute,
+    pub(super) revision: Revision,
+}
+
+/// Which revision of the protocol a call is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Revision {
+    /// One that begins with a handshake.
+    Handshake,
+    /// The newest, which says everything with every request.
+    Sessionless,
+}
+
+impl Revision {
+    /// The newest, as it is written.
+    pub(super) const SESSIONLESS: &str = "2026-07-28";
 }
 
 #[derive(Deserialize)]
@@ -269,10 +325,15 @@ struct Arguments<'a> {
     timeout_ms: Option<u64>,
 }
 
-/// The newest revision says more with every request, and asks for more in the answer: that is rmcp's.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Meta<'a> {
+    #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion", default)]
+    version: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "io.modelcontextprotocol/clientInfo", default)]
+    client: Option<&'a RawValue>,
+    #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities", default)]
+    capabilities: Option<&'a RawValue>,
     #[serde(borrow, rename = "claudecode/toolUseId", default)]
     tool_use_id: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "progressToken", default)]
@@ -291,8 +352,26 @@ struct TakenBackParams<'a> {
     id: &'a RawValue,
 }
 
+impl Meta<'_> {
+    /// `None` where it is neither the one nor the other.
+    fn revision(&self) -> Option<Revision> {
+        let is_object = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get().starts_with('{'));
+        match self.version.as_deref() {
+            None if self.client.is_none() && self.capabilities.is_none() => {
+                Some(Revision::Handshake)
+            }
+            Some(Revision::SESSIONLESS)
+                if is_object(self.client) && is_object(self.capabilities) =>
+            {
+                Some(Revision::Sessionless)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Call {
-    fn read(line: &[u8]) -> Option<Self> {
+    pub(super) fn read(line: &[u8]) -> Option<Self> {
         let Message { jsonrpc, id, method, params } = serde_json::from_slice(line).ok()?;
         let Params { name, arguments, meta } = params;
         let ordinary = jsonrpc == "2.0"
@@ -305,7 +384,9 @@ impl Call {
             && !arguments.tool.is_empty()
             && arguments.args.get().starts_with('{')
             && arguments.timeout_ms != Some(0);
+        let revision = meta.revision()?;
         ordinary.then(|| Self {
+            revision,
             id: id.get().to_owned(),
             tool_use_id: meta.tool_use_id.map(Cow::into_owned),
             progress_token: meta.progress_token.map(RawValue::to_owned),
@@ -320,58 +401,31 @@ impl Call {
             },
         })
     }
+}
 
-    /// The whole line that answers it.
-    async fn answer(
-        mut self,
-        desk: &impl Desk,
-        outbox: &Outbox,
-        cancelled: CancellationToken,
-    ) -> String {
-        let id = std::mem::take(&mut self.id);
-        self.execute.cancelled = cancelled;
-        match self.execute(desk, &id, outbox).await {
-            Ok(raw) => {
-                let mut line = String::with_capacity(40 + id.len() + raw.get().len());
-                line.push_str(r#"{"jsonrpc":"2.0","id":"#);
-                line.push_str(&id);
-                line.push_str(r#","result":"#);
-                line.push_str(raw.get());
-                line.push_str("}\n");
-                line
-            }
-            Err(GatewayError::Downstream { code, message, data }) => {
-                let mut error = json!({ "code": code, "message": message });
-                if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
-                    error.insert("data".to_owned(), data);
-                }
-                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n")
-            }
-            Err(error) => {
-                let result = gateway_tools::failure_json(&error);
-                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n")
-            }
+/// The whole line that answers a call.
+pub(super) fn answer(id: &str, result: Result<Box<RawValue>, GatewayError>) -> String {
+    match result {
+        Ok(raw) => {
+            let mut line = String::with_capacity(40 + id.len() + raw.get().len());
+            line.push_str(r#"{"jsonrpc":"2.0","id":"#);
+            line.push_str(id);
+            line.push_str(r#","result":"#);
+            line.push_str(raw.get());
+            line.push_str("}\n");
+            line
         }
-    }
-
-    async fn execute(
-        mut self,
-        desk: &impl Desk,
-        id: &str,
-        outbox: &Outbox,
-    ) -> Result<Box<RawValue>, GatewayError> {
-        let Some(gateway) = desk.gateway() else {
-            return Err(GatewayError::InvalidArgument { sentence: "there is no gateway".into() });
-        };
-        let call_id = self.tool_use_id.clone().unwrap_or_else(|| id.trim_matches('"').to_owned());
-        let who = gateway_tools::who(desk.caller(self.tool_use_id), self.agent_id, call_id);
-        let Some(token) = self.progress_token else {
-            return gateway.execute(&who, self.execute).await;
-        };
-        let (sender, progress) = mpsc::channel(PROGRESS_WAITING);
-        self.execute.progress = Some(sender);
-        let tell = |news| drop(outbox.push(progress_line(&token, news).as_bytes()));
-        telling(gateway.execute(&who, self.execute), progress, tell).await
+        Err(GatewayError::Downstream { code, message, data }) => {
+            let mut error = json!({ "code": code, "message": message });
+            if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
+                error.insert("data".to_owned(), data);
+            }
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n")
+        }
+        Err(error) => {
+            let result = gateway_tools::failure_json(&error);
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n")
+        }
     }
 }
 
@@ -450,7 +504,8 @@ mod tests {
     #[test_case(r#"{"name":"execute_tool","arguments":{"agent_id":7,"server":"s","tool":"t","args":{}}}"#; "an agent that is a number")]
     #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{},"timeout_ms":0}}"#; "no time")]
     #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"requestState":"x"}"#; "a further round")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#; "the newest revision")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#; "the newest revision, not all of it")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"_meta":{"io.modelcontextprotocol/clientInfo":{}}}"#; "no revision")]
     #[test_case(r#"{"name":"execute_tool","name":"x","arguments":{"server":"s","tool":"t","args":{}}}"#; "a key twice")]
     fn what_is_out_of_the_ordinary_is_left_to_rmcp(params: &str) {
         assert!(Call::read(line(params).as_bytes()).is_none());

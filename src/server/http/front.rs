@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::body::{self, Holding};
+use super::express;
 use super::guard::Guard;
 use super::pace::Paces;
 use super::probe::Probe;
@@ -135,6 +136,12 @@ impl<S: ServerHandler> Front<S> {
             self.make_room(owner).await?;
         }
         let call = (method.as_deref() != Some(LISTEN)).then(|| self.calls.token());
+        let (gateway, caller) = (&self.probe.gateway, knock.caller.as_ref());
+        if method.as_deref() == Some("tools/call")
+            && let Some(answer) = express::pass(gateway, &parts.headers, &bytes, caller).await
+        {
+            return Ok(answer.map(|body| Holding::wrap(body, (in_use, call))));
+        }
         let request = Request::from_parts(parts, Body::from(bytes));
         let response = unpack(self.mcp.handle(request).await.map(Body::new)).await;
         if begins && let Some(id) = session_id(response.headers()) {

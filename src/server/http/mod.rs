@@ -6,6 +6,7 @@
 mod body;
 mod connection;
 mod exposition;
+mod express;
 mod front;
 mod guard;
 mod options;

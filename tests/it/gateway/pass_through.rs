@@ -26,7 +26,7 @@ fn results_of_every_kind_are_the_same_as_directly() {
     }
 }
 
-/// An argument that nobody reads makes a call take the long way, through rmcp.
+/// An argument that nobody reads makes a call take the long way, through rmcp; a server that is up lets the other pass.
 #[test_case("dev", "good", "echo"; "an answer")]
 #[test_case("dev", "good", "odd"; "every kind of content")]
 #[test_case("dev", "good", "fail"; "a failure of the tool")]
@@ -39,6 +39,7 @@ fn results_of_every_kind_are_the_same_as_directly() {
 fn the_short_way_and_the_long_one_give_the_same_answer(agent: &str, server: &str, tool: &str) {
     let stage = Stage::with(&["good"]);
     let mut client = stage.connect();
+    execute(&mut client, "good", "echo", json!({}));
     let mut arguments = json!({ "agent_id": agent, "server": server, "tool": tool, "args": {} });
     let without_id = |mut answer: Value| {
         answer.as_object_mut().unwrap().remove("id");
@@ -47,6 +48,11 @@ fn the_short_way_and_the_long_one_give_the_same_answer(agent: &str, server: &str
     let short = without_id(client.call("execute_tool", arguments.clone()));
     arguments["nobody-reads-this"] = json!(true);
     assert_eq!(short, without_id(client.call("execute_tool", arguments)));
+    assert_both_are_recorded_alike(&stage);
+}
+
+/// After the call that starts the server.
+fn assert_both_are_recorded_alike(stage: &Stage) {
     let log = std::fs::read_to_string(stage.context.root().join("data/audit.jsonl")).unwrap();
     let line = |line: &str| {
         let mut line: Value = serde_json::from_str(line).unwrap();
@@ -57,8 +63,33 @@ fn the_short_way_and_the_long_one_give_the_same_answer(agent: &str, server: &str
     };
     let lines: Vec<Value> =
         log.lines().map(line).filter(|line| line["operation"] == "execute_tool").collect();
-    assert_eq!(lines.len(), 2, "{log}");
-    assert_eq!(lines[0], lines[1], "who, what, by which rule, and the sizes");
+    assert_eq!(lines.len(), 3, "{log}");
+    assert_eq!(lines[1], lines[2], "who, what, by which rule, and the sizes");
+}
+
+#[test_case("dev", "good", "echo"; "an answer")]
+#[test_case("dev", "good", "odd"; "every kind of content")]
+#[test_case("dev", "good", "fail"; "a failure of the tool")]
+#[test_case("dev", "good", "protocol_error"; "an error of the protocol")]
+#[test_case("dev", "good", "ecoh"; "a tool that is not there")]
+#[test_case("guest", "good", "odd"; "another agent than the token says")]
+fn over_http_too(agent: &str, server: &str, tool: &str) {
+    let stage = Stage::with(&["good"]);
+    let token = stage.context.token("dev");
+    let http = HttpServer::start(stage.context.adjutant(["gateway", "--http", "127.0.0.1:0"]));
+    let send = |arguments: Value| {
+        let params = json!({ "name": "execute_tool", "arguments": arguments });
+        http.send(&modern_post(&token, 7, "tools/call", params))
+    };
+    send(json!({ "server": "good", "tool": "echo", "args": {} }));
+    let mut arguments = json!({ "agent_id": agent, "server": server, "tool": tool, "args": {} });
+    let short = send(arguments.clone());
+    arguments["nobody-reads-this"] = json!(true);
+    let long = send(arguments);
+    assert_eq!(short.message().to_string(), long.message().to_string());
+    assert_eq!(short.status, long.status);
+    assert_eq!(short.header("content-type"), long.header("content-type"));
+    assert_both_are_recorded_alike(&stage);
 }
 
 #[test]
