@@ -18,27 +18,24 @@
     reason = "a benchmark says what is wrong by failing"
 )]
 
+#[allow(unreachable_pub, reason = "another benchmark uses it too")]
+mod comparison;
 mod wire;
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use serde::Deserialize;
+use memchr::memmem;
 use serde_json::{Value, json};
 
-use wire::Wire;
-
-/// Calls of one round, one after the other and again with [`IN_FLIGHT`] on their way.
-const CALLS: usize = 1_500;
-/// The peer is some thirty times slower.
-const CALLS_OF_PEER: usize = 150;
-const IN_FLIGHT: usize = 32;
-const ROUNDS: usize = 7;
-const STDIO: &str = "adjutant gateway";
-const HTTP: &str = "  over HTTP";
+use comparison::{
+    AT_ONCE, CALLS, CALLS_OF_PEER, DIRECT, Figures, HTTP, HttpGateway, IN_FLIGHT, PEER, ROUNDS,
+    STDIO, direct_call, gateway_call,
+};
+use wire::{FIRST_ID, Prepared, Wire};
 
 fn main() {
     // `cargo test --benches` only wants to know that it starts.
@@ -51,72 +48,31 @@ fn main() {
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
-    let server = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("target/mcp-servers/node/node_modules/.bin/mcp-server-everything");
-    if !server.exists() {
-        println!(
-            "server-everything is not installed; run `cargo test --test it gateway_real` first"
-        );
-        return;
-    }
-    let project = project(&server);
-    with_the_official_client(&server, project.path());
+    let Some(server) = comparison::everything() else { return };
+    let project = comparison::project(&server);
+    println!("with the official TypeScript client");
+    print(&comparison::with_the_official_client(&server, project.path()));
     let mut direct = Command::new(&server);
     direct.arg("stdio");
     let mut ours = Command::new(env!("CARGO_BIN_EXE_adjutant"));
     ours.arg("gateway").current_dir(project.path()).env("RUST_LOG", "error");
-    let mut over_http = Command::new(env!("CARGO_BIN_EXE_adjutant"));
-    over_http.args(["gateway", "--http", "127.0.0.1:0", "--requests-per-second", "0"]);
-    over_http.current_dir(project.path()).env("RUST_LOG", "error");
-    let token = token(project.path());
+    let http = HttpGateway::start(project.path());
     let mut all = vec![
-        Contestant::new("direct", direct, &direct_call, CALLS, None),
-        Contestant::new("relay", relay_command(&server), &direct_call, CALLS, None),
-        Contestant::new(STDIO, ours, &gateway_call, CALLS, None),
-        Contestant::new(HTTP, over_http, &gateway_call, CALLS, Some(&token)),
+        Contestant::new(DIRECT, direct, direct_call(), CALLS),
+        Contestant::new("relay", relay_command(&server), direct_call(), CALLS),
+        Contestant::new(STDIO, ours, gateway_call(), CALLS),
+        Contestant::over(&http),
     ];
-    if let Some(peer) = peer() {
+    if let Some(peer) = comparison::peer() {
         let mut command = Command::new(peer);
         command.current_dir(project.path());
-        let name = "agent-mcp-gateway";
-        all.push(Contestant::new(name, command, &gateway_call, CALLS_OF_PEER, None));
+        all.push(Contestant::new(PEER, command, gateway_call(), CALLS_OF_PEER));
     }
     for _ in 0..ROUNDS {
         all.iter_mut().for_each(Contestant::round);
     }
-    println!("with a client that does next to nothing");
+    println!("\nwith a client that does next to nothing");
     print(&all.iter().map(Contestant::figures).collect::<Vec<_>>());
-}
-
-fn token(project: &Path) -> String {
-    let mut making = Command::new(env!("CARGO_BIN_EXE_adjutant"));
-    let made = making.args(["token", "new", "dev"]).current_dir(project).output().unwrap();
-    String::from_utf8(made.stdout).unwrap().trim().to_owned()
-}
-
-/// The same calls by the official TypeScript client.
-fn with_the_official_client(server: &Path, project: &Path) {
-    let gateway = |name: &str, command: &Path, arguments: &[&str], calls: usize| json!({ "name": name, "command": command, "args": arguments, "cwd": project, "params": gateway_call(), "calls": calls });
-    let ours = Path::new(env!("CARGO_BIN_EXE_adjutant"));
-    let mut contestants = vec![
-        json!({ "name": "direct", "command": server, "args": ["stdio"], "params": direct_call(), "calls": CALLS }),
-        gateway("adjutant gateway", ours, &["gateway"], CALLS),
-    ];
-    contestants.extend(peer().map(|peer| gateway("agent-mcp-gateway", &peer, &[], CALLS_OF_PEER)));
-    let plan = json!({ "contestants": contestants, "rounds": ROUNDS, "inFlight": IN_FLIGHT });
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new("node")
-        .arg(root.join("benches/gateway/sdk-client.mjs"))
-        .arg(root.join("target/mcp-servers/node/node_modules"))
-        .arg(plan.to_string())
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("node starts");
-    assert!(output.status.success(), "{:?}", output.status);
-    let figures: Vec<Figures> = serde_json::from_slice(&output.stdout).unwrap();
-    println!("with the official TypeScript client");
-    print(&figures);
-    println!();
 }
 
 fn relay_command(server: &Path) -> Command {
@@ -149,64 +105,53 @@ fn copy(from: &mut impl Read, to: &mut impl Write) {
     }
 }
 
-/// The peer's program: the one that `AGENT_MCP_GATEWAY` names, or the pinned one from PyPI, installed below `target`.
-fn peer() -> Option<PathBuf> {
-    if let Some(named) = env::var_os("AGENT_MCP_GATEWAY") {
-        return Some(named.into());
-    }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/agent-mcp-gateway");
-    let program = folder.join("bin/agent-mcp-gateway");
-    if !program.exists() {
-        // It asks for Python 3.12 and works with 3.11.
-        let script = "python3 -m venv --clear \"$1\" && \"$1/bin/pip\" -q install --ignore-requires-python agent-mcp-gateway==0.2.5";
-        let installed = Command::new("sh").args(["-ec", script, "sh"]).arg(&folder).status();
-        if !installed.is_ok_and(|status| status.success()) {
-            println!("agent-mcp-gateway cannot be installed; its row is missing");
-            return None;
-        }
-    }
-    Some(program)
-}
-
-type Call = dyn Fn() -> Value;
-
 /// One of those that are compared. The rounds alternate, so that what else the machine does hits all alike.
 struct Contestant {
     name: &'static str,
     client: Client,
-    call: &'static Call,
+    call: Value,
     calls: usize,
-    start: Duration,
+    start: Option<Duration>,
     rounds: Vec<(Vec<Duration>, f64)>,
 }
 
 impl Contestant {
-    /// With a token over HTTP, without one over a pipe.
-    fn new(
-        name: &'static str,
-        mut command: Command,
-        call: &'static Call,
-        calls: usize,
-        token: Option<&str>,
-    ) -> Self {
+    fn new(name: &'static str, mut command: Command, call: Value, calls: usize) -> Self {
         let begin = |command: &mut Command| {
             let begun = Instant::now();
-            let mut client = Client::start(command, token);
-            client.request("tools/list", &json!({}));
+            let mut client = Client::start(command);
+            let mut list = client.prepare("tools/list", &json!({}));
+            client.request(&mut list);
             (client, begun.elapsed())
         };
         // Once for the caches of the system.
         drop(begin(&mut command));
-        let (mut client, start) = begin(&mut command);
-        for _ in 0..100 {
-            client.call(call);
-        }
+        let (client, start) = begin(&mut command);
+        Self::ready(name, client, call, calls, Some(start))
+    }
+
+    /// Ours over one HTTP connection.
+    fn over(http: &HttpGateway) -> Self {
+        let wire = Wire::connect(http);
+        let client = Client { child: None, wire, next: 0, message: Vec::new() };
+        Self::ready(HTTP, client, gateway_call(), CALLS, None)
+    }
+
+    fn ready(
+        name: &'static str,
+        mut client: Client,
+        call: Value,
+        calls: usize,
+        start: Option<Duration>,
+    ) -> Self {
+        client.one_by_one(&call, 100);
         Self { name, client, call, calls, start, rounds: Vec::new() }
     }
 
     fn round(&mut self) {
-        let times = self.client.one_by_one(self.call, self.calls);
-        self.rounds.push((times, self.client.at_once(self.call, self.calls)));
+        let times = self.client.one_by_one(&self.call, self.calls);
+        let rate = self.client.at_once(&self.call, self.calls * AT_ONCE);
+        self.rounds.push((times, rate));
     }
 
     /// The median of the rounds' percentiles, in milliseconds.
@@ -221,25 +166,10 @@ impl Contestant {
             p95: self.percentile(0.95),
             p99: self.percentile(0.99),
             rate: median(self.rounds.iter().map(|(_, rate)| *rate).collect()),
-            start: Some(self.start.as_secs_f64() * 1e3),
-            memory: Some(self.client.memory()),
+            start: self.start.map(|start| start.as_secs_f64() * 1e3),
+            memory: self.client.memory(),
         }
     }
-}
-
-/// Medians over the rounds; times in milliseconds.
-#[derive(Deserialize)]
-struct Figures {
-    name: String,
-    p50: f64,
-    p95: f64,
-    p99: f64,
-    /// Calls per second with [`IN_FLIGHT`] on their way.
-    rate: f64,
-    /// To the answer to `tools/list`.
-    start: Option<f64>,
-    /// Megabytes.
-    memory: Option<f64>,
 }
 
 fn print(all: &[Figures]) {
@@ -290,29 +220,6 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn project(server: &Path) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let entry = json!({ "command": server, "args": ["stdio"], "description": "everything" });
-    fs::write(
-        folder.path().join(".mcp.json"),
-        json!({ "mcpServers": { "everything": entry } }).to_string(),
-    )
-    .unwrap();
-    let rules = json!({ "agents": { "dev": { "allow": { "servers": ["*"] }, "deny": { "tools": { "everything": ["get-env"] } } } } });
-    fs::write(folder.path().join(".mcp-gateway-rules.json"), rules.to_string()).unwrap();
-    folder
-}
-
-fn direct_call() -> Value {
-    json!({ "name": "echo", "arguments": { "message": "hello" } })
-}
-
-fn gateway_call() -> Value {
-    json!({ "name": "execute_tool", "arguments": {
-        "agent_id": "dev", "server": "everything", "tool": "echo", "args": { "message": "hello" },
-    }})
-}
-
 fn percentile(times: &[Duration], at: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort();
@@ -326,77 +233,91 @@ fn percentile(times: &[Duration], at: f64) -> f64 {
 }
 
 struct Client {
-    child: Child,
+    /// What was started for it.
+    child: Option<Child>,
     wire: Wire,
     next: u64,
+    /// The last one that came.
+    message: Vec<u8>,
 }
 
 impl Client {
-    fn start(command: &mut Command, token: Option<&str>) -> Self {
-        let (child, wire) = Wire::open(command, token);
-        let mut client = Self { child, wire, next: 0 };
-        if client.wire.has_handshake() {
-            client.request("initialize", &json!({
-                "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "bench", "version": "0" },
-            }));
-            client.wire.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        }
+    fn start(command: &mut Command) -> Self {
+        let (child, wire) = Wire::start(command);
+        let mut client = Self { child: Some(child), wire, next: 0, message: Vec::new() };
+        let hello = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "bench", "version": "0" },
+        });
+        let mut hello = client.prepare("initialize", &hello);
+        client.request(&mut hello);
+        client.wire.send(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
         client
     }
 
-    fn send(&mut self, method: &str, params: &Value) {
-        self.next += 1;
+    fn prepare(&self, method: &str, params: &Value) -> Prepared {
         let message =
-            json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
-        self.wire.send(&message);
+            json!({ "jsonrpc": "2.0", "id": FIRST_ID, "method": method, "params": params });
+        self.wire.prepare(&message)
     }
 
-    /// The next answer; notifications are passed over.
-    fn receive(&mut self) -> Value {
+    fn send(&mut self, message: &mut Prepared) {
+        self.next += 1;
+        self.wire.send(message.with(FIRST_ID + self.next));
+    }
+
+    /// Reads the next answer; notifications are passed over.
+    fn receive(&mut self) {
         loop {
-            let message = self.wire.receive();
-            if message.get("id").is_some() && message.get("method").is_none() {
-                return message;
+            self.wire.receive(&mut self.message);
+            if self.says(b"\"id\":") && !self.says(b"\"method\":") {
+                return;
             }
         }
     }
 
-    fn request(&mut self, method: &str, params: &Value) -> Value {
-        self.send(method, params);
+    fn says(&self, words: &[u8]) -> bool {
+        memmem::find(&self.message, words).is_some()
+    }
+
+    /// Sends it and reads on to its answer: one to an earlier request must not make this one look quick.
+    fn request(&mut self, message: &mut Prepared) {
+        self.send(message);
+        let id = (FIRST_ID + self.next).to_string();
         loop {
-            // An answer to an earlier request must not make this one look quick.
-            let answer = self.receive();
-            if answer["id"] == self.next {
-                return answer;
+            self.receive();
+            if self.says(id.as_bytes()) {
+                return;
             }
         }
     }
 
-    fn call(&mut self, call: &dyn Fn() -> Value) {
-        let answer = self.request("tools/call", &call());
-        assert!(answer.to_string().contains("Echo: hello"), "{answer}");
+    fn call(&mut self, call: &mut Prepared) {
+        self.request(call);
+        let answer = String::from_utf8_lossy(&self.message);
+        assert!(answer.contains("Echo: hello"), "{answer}");
     }
 
-    fn one_by_one(&mut self, call: &dyn Fn() -> Value, calls: usize) -> Vec<Duration> {
+    fn one_by_one(&mut self, call: &Value, calls: usize) -> Vec<Duration> {
+        let mut call = self.prepare("tools/call", call);
         (0..calls)
             .map(|_| {
                 let begun = Instant::now();
-                self.call(call);
+                self.call(&mut call);
                 begun.elapsed()
             })
             .collect()
     }
 
     /// Calls per second with [`IN_FLIGHT`] on their way.
-    fn at_once(&mut self, call: &dyn Fn() -> Value, calls: usize) -> f64 {
+    fn at_once(&mut self, call: &Value, calls: usize) -> f64 {
+        let mut call = self.prepare("tools/call", call);
         let begun = Instant::now();
-        let params = call();
         for _ in 0..IN_FLIGHT {
-            self.send("tools/call", &params);
+            self.send(&mut call);
         }
         for _ in IN_FLIGHT..calls {
             self.receive();
-            self.send("tools/call", &params);
+            self.send(&mut call);
         }
         for _ in 0..IN_FLIGHT {
             self.receive();
@@ -405,17 +326,19 @@ impl Client {
     }
 
     /// Resident memory in MB.
-    fn memory(&self) -> f64 {
+    fn memory(&self) -> Option<f64> {
         let status =
-            fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
-        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) / 1024.0
+            fs::read_to_string(format!("/proc/{}/status", self.child.as_ref()?.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        Some(line.trim().trim_end_matches(" kB").parse::<f64>().ok()? / 1024.0)
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }

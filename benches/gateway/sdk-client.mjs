@@ -5,16 +5,24 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
 const [packages, plan] = process.argv.slice(2);
-const { contestants, rounds, inFlight } = JSON.parse(plan);
+const { contestants, rounds, atOnce, inFlight } = JSON.parse(plan);
 const load = (file) => import(pathToFileURL(join(packages, "@modelcontextprotocol/sdk/dist/esm/client", file)));
 const { Client } = await load("index.js");
 const { StdioClientTransport } = await load("stdio.js");
+const { StreamableHTTPClientTransport } = await load("streamableHttp.js");
+
+function transport({ url, token, command, args, cwd }) {
+  if (url) {
+    const requestInit = { headers: { Authorization: `Bearer ${token}` } };
+    return new StreamableHTTPClientTransport(new URL(url), { requestInit });
+  }
+  const env = { ...process.env, RUST_LOG: "error" };
+  return new StdioClientTransport({ command, args, cwd, env, stderr: "ignore" });
+}
 
 for (const one of contestants) {
   one.client = new Client({ name: "bench", version: "0" });
-  const { command, args, cwd } = one;
-  const env = { ...process.env, RUST_LOG: "error" };
-  await one.client.connect(new StdioClientTransport({ command, args, cwd, env, stderr: "ignore" }));
+  await one.client.connect(transport(one));
   one.call = async () => {
     const answer = await one.client.callTool(one.params);
     if (!JSON.stringify(answer).includes("Echo: hello")) throw new Error(JSON.stringify(answer));
@@ -32,11 +40,13 @@ for (let round = 0; round < rounds; round++) {
       times.push(performance.now() - begun);
     }
     times.sort((a, b) => a - b);
-    let left = one.calls;
+    // Over HTTP, and to the peer, a call takes as long with others beside it.
+    const many = one.calls * (one.slow ? 1 : atOnce);
+    let left = many;
     const begun = performance.now();
     const line = async () => { while (left-- > 0) await one.call(); };
     await Promise.all(Array.from({ length: inFlight }, line));
-    const rate = one.calls / ((performance.now() - begun) / 1000);
+    const rate = many / ((performance.now() - begun) / 1000);
     const at = (share) => times[Math.floor((times.length - 1) * share)];
     one.rounds.push({ p50: at(0.5), p95: at(0.95), p99: at(0.99), rate });
   }

@@ -2,9 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
+
+use crate::comparison::HttpGateway;
 
 pub(crate) enum Wire {
     Pipe(ChildStdin, BufReader<ChildStdout>),
@@ -12,67 +15,92 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// Starts a server and connects: by its pipes, or with a token at the address that it says.
-    pub(crate) fn open(command: &mut Command, token: Option<&str>) -> (Child, Self) {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(if token.is_some() { Stdio::piped() } else { Stdio::null() });
+    /// Starts a server and connects by its pipes.
+    pub(crate) fn start(command: &mut Command) -> (Child, Self) {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("it starts");
-        let wire = match token {
-            None => {
-                let stdout = BufReader::new(child.stdout.take().unwrap());
-                Self::Pipe(child.stdin.take().unwrap(), stdout)
-            }
-            Some(token) => {
-                let said = line(&mut BufReader::new(child.stderr.take().unwrap()));
-                let place = said.split("://").nth(1).and_then(|rest| rest.split('/').next());
-                let stream = TcpStream::connect(place.expect("an address")).unwrap();
-                stream.set_nodelay(true).unwrap();
-                Self::Http { stream: BufReader::new(stream), token: token.to_owned() }
-            }
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let stdin = child.stdin.take().unwrap();
+        (child, Self::Pipe(stdin, stdout))
+    }
+
+    /// Connects to a server that is up.
+    pub(crate) fn connect(gateway: &HttpGateway) -> Self {
+        let stream = TcpStream::connect(&gateway.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self::Http { stream: BufReader::new(stream), token: gateway.token.clone() }
+    }
+
+    /// A message, ready to be sent again and again.
+    pub(crate) fn prepare(&self, message: &Value) -> Prepared {
+        let bytes = match self {
+            Self::Pipe(..) => format!("{message}\n"),
+            Self::Http { token, .. } => http_request(token, message.clone()),
         };
-        (child, wire)
+        Prepared::new(bytes)
     }
 
-    pub(crate) fn has_handshake(&self) -> bool {
-        matches!(self, Self::Pipe(..))
-    }
-
-    pub(crate) fn send(&mut self, message: &Value) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         match self {
-            Self::Pipe(stdin, _) => stdin.write_all(format!("{message}\n").as_bytes()).unwrap(),
-            Self::Http { stream, token } => {
-                let request = http_request(token, message.clone());
-                stream.get_mut().write_all(request.as_bytes()).unwrap();
-            }
+            Self::Pipe(stdin, _) => stdin.write_all(bytes).unwrap(),
+            Self::Http { stream, .. } => stream.get_mut().write_all(bytes).unwrap(),
         }
     }
 
-    pub(crate) fn receive(&mut self) -> Value {
+    /// Reads the next message.
+    pub(crate) fn receive(&mut self, message: &mut Vec<u8>) {
+        message.clear();
         match self {
-            Self::Pipe(_, stdout) => serde_json::from_str(&line(stdout)).unwrap(),
+            Self::Pipe(_, stdout) => read_line(stdout, message),
             Self::Http { stream, .. } => {
                 let mut length = 0;
+                let mut header = Vec::new();
                 loop {
-                    let header = line(stream).to_lowercase();
-                    if let Some(stated) = header.strip_prefix("content-length:") {
+                    header.clear();
+                    read_line(stream, &mut header);
+                    let text = str::from_utf8(&header).unwrap().trim();
+                    if let Some(stated) = text.strip_prefix("content-length:") {
                         length = stated.trim().parse().unwrap();
                     }
-                    if header.trim().is_empty() {
+                    if text.is_empty() {
                         break;
                     }
                 }
-                let mut body = vec![0; length];
-                stream.read_exact(&mut body).unwrap();
-                serde_json::from_slice(&body).unwrap()
+                message.resize(length, 0);
+                stream.read_exact(message).unwrap();
             }
         }
     }
 }
 
-fn line(from: &mut impl BufRead) -> String {
-    let mut line = String::new();
-    assert!(from.read_line(&mut line).unwrap() > 0, "the server went away");
-    line
+fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) {
+    assert!(from.read_until(b'\n', line).unwrap() > 0, "the server went away");
+}
+
+/// The first id; all have as many digits, so that a message keeps its length.
+pub(crate) const FIRST_ID: u64 = 1_000_000_000;
+
+/// A message in which only the id changes.
+pub(crate) struct Prepared {
+    bytes: Vec<u8>,
+    id: Range<usize>,
+}
+
+impl Prepared {
+    fn new(text: String) -> Self {
+        let digits = FIRST_ID.to_string();
+        // A notification has none.
+        let at = text.find(&digits).unwrap_or(0);
+        let length = if text.contains(&digits) { digits.len() } else { 0 };
+        Self { bytes: text.into_bytes(), id: at..at + length }
+    }
+
+    /// The message with this id.
+    pub(crate) fn with(&mut self, id: u64) -> &[u8] {
+        let digits = id.to_string();
+        self.bytes[self.id.clone()].copy_from_slice(&digits.as_bytes()[..self.id.len()]);
+        &self.bytes
+    }
 }
 
 /// A message of 2026-07-28, which says everything by itself.

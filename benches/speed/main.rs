@@ -16,6 +16,9 @@
 )]
 
 mod bare;
+#[allow(dead_code, reason = "another benchmark uses the rest of it")]
+#[path = "../gateway/comparison.rs"]
+mod comparison;
 mod page;
 mod plot;
 mod rows;

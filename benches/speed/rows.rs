@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::bare::{self, AGENT};
+use crate::comparison::{self, DIRECT, PEER, STDIO};
 use crate::support::claude::scripted_environment;
 use crate::support::mcp::McpClient;
 use crate::support::stage::{NEW, Stage, report};
@@ -18,8 +18,6 @@ use crate::{Goal, Row};
 /// What the scripted model needs for an answer.
 pub const ANSWER_TIME: Duration = Duration::from_millis(10);
 const ROUNDS: usize = 15;
-const TOOL_CALLS: usize = 200;
-const TOOL_ROUNDS: usize = 10;
 /// Runs of the memory row; `ADJUTANT_BENCH_RUNS` for fewer.
 const MANY_RUNS: usize = 1_000;
 
@@ -114,7 +112,7 @@ fn eight() -> Vec<Row> {
     let task = json!({ "agent_name": "fetcher", "prompt": "SAY done" });
     let tasks = json!({ "tasks": vec![task; 8] });
     let (ours, theirs) = alternate(
-        ROUNDS / 3,
+        ROUNDS,
         || {
             let result = client.call("run_subagents", tasks.clone());
             let results = result["structuredContent"]["results"].as_array().unwrap().clone();
@@ -133,7 +131,7 @@ fn eight() -> Vec<Row> {
 }
 
 fn slow_server() -> Vec<Row> {
-    let Some(server) = everything() else { return Vec::new() };
+    let Some(server) = comparison::everything() else { return Vec::new() };
     let line = format!("sleep 3; exec {} stdio", server.display());
     let mine = format!(
         "mcp_servers:\n  - name: slow\n    command: sh\n    args: [\"-c\", \"{line}\"]\npermissions:"
@@ -173,80 +171,21 @@ fn first_request() -> Vec<Row> {
     }]
 }
 
-/// The same tool through the gateway, directly, and through the peer where it is installed; rounds alternate.
+/// The same tool through the gateway, directly, and through the peer, by the official TypeScript client.
 fn execute_tool() -> Vec<Row> {
-    let Some(server) = everything() else { return Vec::new() };
-    let context = crate::support::TestContext::new();
-    let entry = json!({ "command": server, "args": ["stdio"], "description": "everything" });
-    context.write(".mcp.json", json!({ "mcpServers": { "everything": entry } }).to_string());
-    let rules = json!({ "agents": { "dev": { "allow": { "servers": ["*"] } } } });
-    context.write(".mcp-gateway-rules.json", rules.to_string());
-    let mut direct = Command::new(&server);
-    direct.arg("stdio");
-    let direct_call = json!({ "name": "echo", "arguments": { "message": "hello" } });
-    let gateway_call = json!({ "name": "execute_tool", "arguments": {
-        "agent_id": "dev", "server": "everything", "tool": "echo", "args": { "message": "hello" },
-    }});
-    let mut callers = vec![
-        ToolCaller::new(direct, direct_call),
-        ToolCaller::new(context.adjutant(["gateway"]), gateway_call.clone()),
-    ];
-    match peer() {
-        Some(peer) => {
-            let mut command = Command::new(peer);
-            command.current_dir(context.root());
-            callers.push(ToolCaller::new(command, gateway_call));
-        }
-        None => println!(
-            "no peer is installed (`cargo bench --bench gateway` does that): no row for it"
-        ),
-    }
-    for _ in 0..TOOL_ROUNDS {
-        callers.iter_mut().for_each(ToolCaller::round);
-    }
-    let medians: Vec<f64> = callers.into_iter().map(|caller| median(caller.times)).collect();
+    let Some(server) = comparison::everything() else { return Vec::new() };
+    let project = comparison::project(&server);
+    let figures = comparison::with_the_official_client(&server, project.path());
+    let p50 = |name: &str| figures.iter().find(|one| one.name == name).map(|one| one.p50);
+    let (base, ours) = (p50(DIRECT).unwrap(), p50(STDIO).unwrap());
     let what = "`execute_tool`";
-    let (base, ours) = (medians[0], medians[1]);
     let mut rows =
         vec![row("execute-tool", what, "the direct call", ours, base, Goal::AtMost(1.4))];
-    if let Some(theirs) = medians.get(2) {
+    if let Some(theirs) = p50(PEER) {
         let goal = Goal::TimesFaster(15.0);
-        rows.push(row("execute-tool-peer", what, "`agent-mcp-gateway`", ours, *theirs, goal));
+        rows.push(row("execute-tool-peer", what, "`agent-mcp-gateway`", ours, theirs, goal));
     }
     rows
-}
-
-/// The peer that `AGENT_MCP_GATEWAY` names, or the one that `cargo bench --bench gateway` has installed.
-fn peer() -> Option<PathBuf> {
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("target/agent-mcp-gateway/bin/agent-mcp-gateway");
-    let named = std::env::var_os("AGENT_MCP_GATEWAY").map(PathBuf::from);
-    named.or_else(|| installed.exists().then_some(installed))
-}
-
-/// One call after the other to one server.
-struct ToolCaller {
-    client: McpClient,
-    call: Value,
-    times: Vec<Duration>,
-}
-
-impl ToolCaller {
-    fn new(command: Command, call: Value) -> Self {
-        let mut caller = Self { client: McpClient::connect(command), call, times: Vec::new() };
-        caller.round();
-        caller.times.clear();
-        caller
-    }
-
-    fn round(&mut self) {
-        for _ in 0..TOOL_CALLS {
-            self.times.push(timed(|| {
-                let result = self.client.request("tools/call", self.call.clone());
-                assert!(result.to_string().contains("hello"), "{result}");
-            }));
-        }
-    }
 }
 
 /// What `serve` holds after many runs, against after ten.
@@ -310,16 +249,6 @@ fn say_where_the_time_went(stage: &Stage) {
     for (part, times) in parts {
         println!("  {part}: {:.1} ms", median(times));
     }
-}
-
-fn everything() -> Option<PathBuf> {
-    let server = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("target/mcp-servers/node/node_modules/.bin/mcp-server-everything");
-    if server.exists() {
-        return Some(server);
-    }
-    println!("server-everything is missing: run `cargo test --test it gateway_real` first");
-    None
 }
 
 fn row(
