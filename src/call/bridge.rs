@@ -70,8 +70,10 @@ impl Errand {
     }
 
     /// Why nothing more may be done, once the run has used too much: the process may ask before it is ended.
-    fn used_up(&self) -> Option<String> {
-        self.meter.get()?.over().map(|failure| failure.sentence())
+    async fn used_up(&self) -> Option<String> {
+        let meter = self.meter.get()?;
+        meter.settled().await;
+        meter.over().map(|failure| failure.sentence())
     }
 
     /// A tool of a server says how far it is.
@@ -268,7 +270,7 @@ impl Parent for Bridge {
                 return HookVerdict::Deny { reason: NOBODY.to_owned() };
             };
             let payload = errand.record(|recorder| recorder.tool_wanted(&tool_use));
-            let mut verdict = match errand.used_up() {
+            let mut verdict = match errand.used_up().await {
                 Some(reason) => HookVerdict::Deny { reason },
                 None => self.judge_use(&tool_use),
             };
@@ -384,7 +386,7 @@ impl Parent for Bridge {
                 errand.note(|seen| seen.stale |= !std::mem::take(&mut seen.began));
                 board.spent(*turns, *cost_usd);
             }
-            Observation::Writing | Observation::Spent { .. } => {}
+            Observation::MessageStarted | Observation::Writing | Observation::Spent { .. } => {}
             Observation::StaleResult => {
                 errand.note(|seen| seen.stale = true);
                 // It may come after this run was judged: then it speaks against the next one's process.

@@ -56,6 +56,11 @@ struct Paid {
 }
 
 impl Tab {
+    /// Whether the run shares a budget with others.
+    pub(super) fn has_shared_budget(&self) -> bool {
+        self.per_day.is_some() || self.per_session.is_some()
+    }
+
     /// Why there is no money left, if there is none: for this agent today, or for this session.
     pub(super) fn check(&self) -> Result<(), Failure> {
         self.check_session()?;

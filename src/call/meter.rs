@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::budget::{Tab, call_exceeded};
 use super::on_disk::on_disk;
@@ -14,6 +14,8 @@ use crate::outcome::{Code, Failure, Trouble};
 
 /// How long the CLI may take to say that the turns are used up.
 const TURNS_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 3_000 });
+/// How long a message may go on after it has asked for a tool, before the tool is no longer held back.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
 /// An attempt that is refused may be cured by a fresh sign-in, which the CLI tries once by itself.
 const ATTEMPTS: u64 = 2;
 
@@ -22,6 +24,8 @@ pub(super) struct Meter {
     agent: Arc<Agent>,
     tally: Mutex<Tally>,
     spent: watch::Sender<Spent>,
+    /// The number of the last payment that others can see; absent where no budget is shared with them.
+    settled: Option<watch::Receiver<u64>>,
     over: watch::Sender<Option<Failure>>,
 }
 
@@ -44,6 +48,9 @@ struct Tally {
 struct Spent {
     cost_usd: f64,
     goes_on: bool,
+    number: u64,
+    /// A message is being written, and what it costs not known yet.
+    is_writing: bool,
 }
 
 impl Meter {
@@ -51,10 +58,13 @@ impl Meter {
     pub(super) fn start(agent: Arc<Agent>, tab: Option<Arc<Tab>>) -> Arc<Self> {
         let (spent, news) = watch::channel(Spent::default());
         let (over, _) = watch::channel(None);
-        if let Some(tab) = tab {
-            tokio::spawn(pay_as_it_goes(tab, news, over.clone()));
-        }
-        Arc::new(Self { agent, tally: Mutex::default(), spent, over })
+        let settled = tab.and_then(|tab| {
+            let (paid, settled) = watch::channel(0);
+            let is_shared = tab.has_shared_budget();
+            tokio::spawn(pay_as_it_goes(tab, news, paid, over.clone()));
+            is_shared.then_some(settled)
+        });
+        Arc::new(Self { agent, tally: Mutex::default(), spent, settled, over })
     }
 
     /// Waits until the run must end, and says why.
@@ -73,6 +83,22 @@ impl Meter {
         self.over.borrow().clone()
     }
 
+    /// Waits until everything spent so far is held against the budgets, so that what the message that passes one of them asks
+    /// for is not done: the CLI asks about tools while the message is still being written, and other runs pay too.
+    pub(super) async fn settled(&self) {
+        if self.settled.is_none() && self.agent.limits.max_budget_usd.is_none() {
+            return;
+        }
+        let mut spent = self.spent.subscribe();
+        let written = spent.wait_for(|spent| !spent.is_writing);
+        // The senders live as long as the run, so what is waited for comes, or the time is over.
+        let _ = timeout(MESSAGE_PATIENCE, written).await;
+        let number = self.spent.borrow().number;
+        if let Some(mut settled) = self.settled.clone() {
+            let _ = settled.wait_for(|settled| *settled >= number).await;
+        }
+    }
+
     /// Whether a tool was asked for, which may have run: from then on nothing is tried twice.
     pub(super) fn tool_was_used(&self) -> bool {
         self.tally().tool_was_used
@@ -81,6 +107,7 @@ impl Meter {
     /// Counts what is seen.
     pub(super) fn observe(self: &Arc<Self>, observation: &Observation<'_>) {
         match observation {
+            Observation::MessageStarted => self.spent.send_modify(|spent| spent.is_writing = true),
             Observation::Spent { cost_usd, goes_on } => self.spend(*cost_usd, *goes_on),
             Observation::Turn { turns } => self.count_message(*turns),
             Observation::ToolStarted { .. } => self.tool_started(),
@@ -124,7 +151,13 @@ impl Meter {
 
     fn spend(&self, of_this_turn: f64, goes_on: bool) {
         let cost_usd = self.tally().cost_before + of_this_turn;
-        self.spent.send_replace(Spent { cost_usd, goes_on });
+        self.tell(cost_usd, goes_on);
+    }
+
+    fn tell(&self, cost_usd: f64, goes_on: bool) {
+        self.spent.send_modify(|spent| {
+            *spent = Spent { cost_usd, goes_on, number: spent.number + 1, is_writing: false };
+        });
         if let Some(most) = self.agent.limits.max_budget_usd.filter(|most| cost_usd >= *most) {
             self.stop(call_exceeded(&self.agent, most, cost_usd));
         }
@@ -182,10 +215,7 @@ impl Meter {
             tally.turn += 1;
             tally.cost_before
         };
-        self.spent.send_replace(Spent { cost_usd, goes_on: false });
-        if let Some(most) = self.agent.limits.max_budget_usd.filter(|most| cost_usd >= *most) {
-            self.stop(call_exceeded(&self.agent, most, cost_usd));
-        }
+        self.tell(cost_usd, false);
     }
 
     /// The CLI asks a refusing API ten times, over minutes; what will stay is said at once.
@@ -222,10 +252,14 @@ pub(super) fn turns_used_up(agent: &Agent) -> Failure {
 async fn pay_as_it_goes(
     tab: Arc<Tab>,
     mut news: watch::Receiver<Spent>,
+    settled: watch::Sender<u64>,
     over: watch::Sender<Option<Failure>>,
 ) {
     while news.changed().await.is_ok() {
-        let Spent { cost_usd, goes_on } = *news.borrow_and_update();
+        let Spent { cost_usd, goes_on, number, .. } = *news.borrow_and_update();
+        if number == *settled.borrow() {
+            continue;
+        }
         let paying = Arc::clone(&tab);
         let checked = on_disk(move || {
             paying.note(cost_usd);
@@ -235,6 +269,7 @@ async fn pay_as_it_goes(
         if let Some(Err(failure)) = checked.await {
             over.send_if_modified(|over| over.replace(failure).is_none());
         }
+        settled.send_replace(number);
     }
 }
 

@@ -1,6 +1,9 @@
+use super::super::budget::Purse;
 use super::*;
-use crate::catalog::Snapshot;
+use crate::base::{FileLock, RunId};
+use crate::catalog::{Orchestration, Snapshot};
 use crate::config::Settings;
+use crate::record::CostLedger;
 use test_case::test_case;
 
 fn agent(limits: &str) -> Arc<Agent> {
@@ -31,6 +34,24 @@ async fn the_budget_of_a_call_counts_all_its_turns() {
     meter.observe(&spent(0.004));
     let told = meter.overrun().await.sentence();
     assert!(told.starts_with("BUDGET_EXCEEDED: `helper` has cost $0.0110 of $0.01"), "{told}");
+}
+
+/// Nobody goes on before the payment is held against the budget, however long the disk takes.
+#[tokio::test]
+async fn what_passes_a_shared_budget_is_known_before_the_next_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let purse = Purse::new(CostLedger::at(folder.path()));
+    let limits = Orchestration { session_budget_usd: Some(0.01), ..Orchestration::default() };
+    let tab = purse.open_tab(RunId::new(), "helper", Some("s"), &limits);
+    let meter = Meter::start(agent(""), Some(tab));
+    meter.settled().await;
+    let busy = FileLock::acquire(&folder.path().join("costs.lock"), TURNS_PATIENCE).unwrap();
+    meter.observe(&spent(0.011));
+    let early = tokio::time::timeout(TURNS_PATIENCE, meter.settled()).await;
+    assert!(early.is_err() && meter.over().is_none(), "it is not written yet");
+    drop(busy);
+    meter.settled().await;
+    assert_eq!(meter.over().unwrap().code, Code::BudgetExceeded);
 }
 
 #[tokio::test]

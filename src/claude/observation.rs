@@ -39,6 +39,8 @@ pub enum Observation<'a> {
         /// How many this turn has had.
         turns: u64,
     },
+    /// A message began; it ends with [`Observation::Spent`]. The tools it asks for may be asked about before that.
+    MessageStarted,
     /// Something is being written: a sign of life.
     Writing,
     /// A message is over; what the turn has cost by now, counted from its tokens.

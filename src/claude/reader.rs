@@ -68,7 +68,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             Frame::MessageStarted { parent_tool_use_id, message_id, model, usage } => {
                 let speaker = parent_tool_use_id.as_deref();
                 self.shared.state().tracker.begin_spending(speaker, &message_id, &model, usage);
-                self.parent.observe(&Observation::Writing);
+                self.parent.observe(&Observation::MessageStarted);
             }
             Frame::MessageEnded { parent_tool_use_id, usage, wants_tools } => {
                 let cost_usd =
