@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
-use tokio::time::interval;
+use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::approvals::{Approvals, Verdict};
@@ -28,6 +28,8 @@ use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
 /// How often a run that waits for a person shows that it lives.
 const MOST_SILENCE: Duration = Duration::from_secs(1);
 const LEAST_SILENCE: Duration = Duration::from_millis(1);
+/// How long a process that has used too much may take to end before it is told why.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 const NOBODY: &str = "Denied by Adjutant: no call is going on.";
 
 /// Our side of a process's pipe. It lives as long as the process; what it sees and answers is for the run that uses it now.
@@ -270,8 +272,10 @@ impl Parent for Bridge {
                 return HookVerdict::Deny { reason: NOBODY.to_owned() };
             };
             let payload = errand.record(|recorder| recorder.tool_wanted(&tool_use));
-            let mut verdict = match errand.used_up().await {
-                Some(reason) => HookVerdict::Deny { reason },
+            let used_up = errand.used_up().await;
+            let is_over = used_up.is_some();
+            let mut verdict = match used_up {
+                Some(reason) => HookVerdict::Stop { reason },
                 None => self.judge_use(&tool_use),
             };
             if verdict == HookVerdict::Proceed {
@@ -285,6 +289,10 @@ impl Parent for Bridge {
             if let Some(reason) = verdict.refusal() {
                 let (id, tool) = (&tool_use.tool_use_id, &tool_use.tool_name);
                 errand.record(|recorder| recorder.denied(id, tool, reason));
+            }
+            if is_over {
+                // Told no, it would ask the model what to do instead, which costs more: it is ended first.
+                sleep(END_PATIENCE).await;
             }
             verdict
         })

@@ -60,6 +60,10 @@ impl Leash {
         }
     }
 
+    fn over(&self) -> Option<Failure> {
+        self.meter.as_ref().and_then(|meter| meter.over())
+    }
+
     async fn silence(&self, mut signs: watch::Receiver<std::time::Instant>) {
         let Some(longest) = self.idle else { return pending().await };
         loop {
@@ -194,7 +198,11 @@ async fn turn(
     let turn = open.conversation.turn(message);
     tokio::pin!(turn);
     tokio::select! {
-        TurnEnd { ending, progress } = &mut turn => (Ok(ending), progress),
+        TurnEnd { ending, progress } = &mut turn => match leash.over() {
+            // A tool was refused for it, which ends the turn like an answer would.
+            Some(failure) => (Err((Stop::Over(failure), LastWord::Said)), progress),
+            None => (Ok(ending), progress),
+        },
         stop = leash.pulled(open.bridge.signs()) => {
             let last_word = interrupt(&handle, turn).await;
             (Err((stop, last_word)), handle.progress())
