@@ -9,6 +9,7 @@ use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::approvals::{Approvals, Verdict};
+use super::ground::comes_by_pipe;
 use super::hook_answer::Together;
 use super::meter::Meter;
 use super::outlet::Outlet;
@@ -18,8 +19,8 @@ use super::timing::Clock;
 use crate::base::{RunId, one_line, shorten};
 use crate::catalog::Agent;
 use crate::claude::{
-    ANSWER_TOOL, Approval, ApprovalRequest, BoxFuture, Handle, HookVerdict, Observation, Parent,
-    ToolUse,
+    ANSWER_TOOL, Approval, ApprovalRequest, BoxFuture, Handle, HookEvent, HookVerdict, Observation,
+    Parent, ResultFrame, ToolUse,
 };
 use crate::gateway::{GatewayError, Tell, Tunnel};
 use crate::outcome::Denial;
@@ -161,6 +162,25 @@ impl Bridge {
     /// The text behind a task that begins with a prompt of one of the agent's servers.
     pub(super) async fn prompt_behind(&self, task: &str) -> Option<Result<String, GatewayError>> {
         self.tunnel()?.prompt_behind(task).await
+    }
+
+    /// The agent is about to be told this.
+    pub(super) fn prompts(&self, message: &str) {
+        if let Some(errand) = self.current().clone()
+            && !comes_by_pipe(&self.agent, HookEvent::UserPromptSubmit)
+        {
+            errand.record(|recorder| recorder.prompted(message));
+        }
+    }
+
+    /// The agent has come to the end of a turn.
+    pub(super) fn has_stopped(&self, result: &ResultFrame) {
+        if let Some(errand) = self.current().clone()
+            && result.is_success()
+            && !comes_by_pipe(&self.agent, HookEvent::Stop)
+        {
+            errand.record(|recorder| recorder.stopped(result));
+        }
     }
 
     /// From now on it is this run that uses the process.

@@ -157,6 +157,7 @@ pub(super) async fn converse(
 ) -> Run {
     let mut before = Progress::default();
     loop {
+        open.bridge.prompts(&message);
         let (ended, progress) = turn(&mut open, &message, leash).await;
         let cost_usd = progress.cost_usd;
         let progress = together(&before, progress);
@@ -174,6 +175,7 @@ pub(super) async fn converse(
                 return over(&open, last_word.ended(stop), progress);
             }
         };
+        open.bridge.has_stopped(&result);
         let Some(more) = reply(result.as_ref()) else {
             let (ended, stderr) = (Ended::Result(result), String::new());
             return Run { ended, progress, stderr, open: Some(open) };

@@ -68,15 +68,21 @@ fn planned(
     })
 }
 
-pub(super) fn options(shared: &Orchestrator, start: &ConversationStart) -> Options {
+pub(super) fn options(shared: &Orchestrator, agent: &Agent, start: &ConversationStart) -> Options {
     let most = shared.catalog.snapshot().orchestration().max_line_mb << 20;
     let max_line_bytes = usize::try_from(most).unwrap_or(usize::MAX);
     Options {
         session_id: expected_session(start),
         max_line_bytes,
-        hooks: HookEvent::ALL.to_vec(),
+        hooks: HookEvent::ALL.into_iter().filter(|event| comes_by_pipe(agent, *event)).collect(),
         ..Options::default()
     }
+}
+
+/// Whether the process asks us about such an event. What it would hold a turn up for is asked only where somebody has an
+/// answer; else the recorder writes the event down from what it sees.
+pub(super) fn comes_by_pipe(agent: &Agent, event: HookEvent) -> bool {
+    !event.is_seen_anyway() || agent.has_hook_for(event.name())
 }
 
 /// Claude Code's word for how a conversation begins.

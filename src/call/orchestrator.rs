@@ -31,7 +31,7 @@ use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Outcome, Report};
 use crate::record::{CostLedger, Redactor, RunMetrics, SpanExporter};
 use crate::sessions::SessionStore;
-use crate::worker::{Admission, RunBoard, Shutdown};
+use crate::worker::{Admission, Doorway, RunBoard, Shutdown};
 
 /// Everything that calls share: the catalog, the conversations, the limits, the record.
 pub struct Orchestrator {
@@ -40,6 +40,7 @@ pub struct Orchestrator {
     _watching: Watching,
     pub(super) gateway: Arc<Gateway>,
     pub(super) programs: Programs,
+    pub(super) doorway: Doorway,
     pub(super) sessions: SessionStore,
     pub(super) history: History,
     /// The way to a collector, where the environment names one.
@@ -78,6 +79,7 @@ impl Orchestrator {
             _watching: watching,
             gateway,
             programs: Programs::default(),
+            doorway: Doorway::new(),
             settings,
             shutdown,
             running,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::time::timeout_at;
+use tokio::time::{sleep_until, timeout_at};
 use uuid::Uuid;
 
 use super::bridge::{Bridge, Errand};
@@ -88,15 +88,24 @@ impl Call {
         if let Some(parent) = self.recorder.as_ref().and_then(|recorder| recorder.traceparent()) {
             launch.environment.push((env_vars::TRACEPARENT.into(), parent.into()));
         }
+        let waiting = std::time::Instant::now();
+        let turn = tokio::select! {
+            turn = shared.doorway.enter() => turn,
+            // Whoever starts it sees at once that it need not.
+            () = ground.leash.cancel.cancelled() => None,
+            () = sleep_until(ground.leash.deadline) => None,
+        };
+        self.timing.since(Span::Queue, waiting);
         let errand = self.errand(ground);
         let bridge = Bridge::new(Arc::clone(agent), tunnel);
         bridge.attend(self.run, &errand);
         if let Ok(session) = session_of(start).parse() {
             self.belongs_to(session, folder);
         }
-        let options = Options { session_cost_usd: spent_before, ..options(shared, start) };
+        let options = Options { session_cost_usd: spent_before, ..options(shared, agent, start) };
         let started = |process: &Process| self.has_started(process, source_of(start));
         let opened = Open::start(launch, files, options, bridge, &ground.leash, started).await;
+        drop(turn);
         let run = match opened {
             Ok(open) => {
                 self.timing.add(Span::Spawn, open.took.0);

@@ -12,7 +12,7 @@ use super::hook_answer::Together;
 use super::hooks::Hooks;
 use super::spans::RunTrace;
 use crate::base::{Timestamp, now, one_line, shorten};
-use crate::claude::{ApprovalRequest, Init, ToolUse, Usage};
+use crate::claude::{ApprovalRequest, Init, ResultFrame, ToolUse, Usage};
 use crate::outcome::{Failure, Outcome, Report};
 use crate::record::{EventLog, Redactor, RunSubject};
 
@@ -34,6 +34,10 @@ struct State {
     session: Option<Instant>,
     /// When the agent was last told what to do.
     turn: Option<Instant>,
+    /// What the agent is being told, until the turn begins.
+    prompt: Option<String>,
+    /// Where and how the CLI works, as it said when the turn began.
+    around: Map<String, Value>,
     /// Tool calls that have begun and not ended, by id.
     calls: BTreeMap<String, Open>,
     /// Native subagents that have begun and not ended, by id.
@@ -68,6 +72,8 @@ impl Recorder {
             subject,
             session: None,
             turn: None,
+            prompt: None,
+            around: Map::new(),
             calls: BTreeMap::new(),
             natives: BTreeMap::new(),
             usage: Usage::default(),
@@ -158,11 +164,39 @@ impl Recorder {
         self.hooks.ask(event, payload).await
     }
 
+    /// The agent is being told something; it stands in the record as soon as the CLI has begun with it.
+    pub(super) fn prompted(&self, message: &str) {
+        self.state().prompt = Some(message.to_owned());
+    }
+
     /// A turn began; no hook tells of the conversation's start.
     pub(super) fn session_seen(&self, init: &Init) {
-        let mut state = self.state();
-        state.seen_in(&init.session_id);
-        self.begin_session(&mut state, Some(&init.model));
+        let prompt = {
+            let mut state = self.state();
+            state.seen_in(&init.session_id);
+            self.begin_session(&mut state, Some(&init.model));
+            state.around = Map::from_iter([
+                ("cwd".to_owned(), init.cwd.clone().into()),
+                ("permission_mode".to_owned(), init.permission_mode.clone().into()),
+            ]);
+            state.prompt.take()
+        };
+        if let Some(prompt) = prompt {
+            self.seen("UserPromptSubmit", [("prompt", prompt.into())]);
+        }
+    }
+
+    /// The agent has said what it had to say.
+    pub(super) fn stopped(&self, result: &ResultFrame) {
+        let words = json!(result.result);
+        self.seen("Stop", [("stop_hook_active", false.into()), ("last_assistant_message", words)]);
+    }
+
+    /// What the CLI would have told a hook.
+    fn seen<const N: usize>(&self, event: &str, details: [(&str, Value); N]) {
+        let mut payload = self.state().around.clone();
+        payload.extend(details.map(|(key, value)| (key.to_owned(), value)));
+        self.hook(event, payload);
     }
 
     fn begin_session(&self, state: &mut State, model: Option<&str>) {

@@ -156,10 +156,12 @@ impl Planned {
             cancel: shared.shutdown().ending().child_token(),
             meter: None,
         };
-        let options = options(shared, start);
+        let options = options(shared, agent, start);
+        let turn = shared.doorway.enter().await;
         let open = Open::start(launch, files, options, bridge, &leash, |_| {})
             .await
             .map_err(|not_open| format!("claude did not start: {}", not_open.stderr.trim()))?;
+        drop(turn);
         let doing = "warm: waits for its first prompt";
         let posting = shared.runs.post_idle(agent.name.as_str(), &open.process, doing).ok();
         let session_id = match start {

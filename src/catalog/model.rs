@@ -69,6 +69,11 @@ impl Agent {
     pub fn may_stay(&self) -> bool {
         self.session && !self.keep_alive.is_zero()
     }
+
+    /// Whether a hook of the user is to be asked about, or told of, such an event.
+    pub fn has_hook_for(&self, event: &str) -> bool {
+        self.hooks.iter().any(|hook| hook.event == event)
+    }
 }
 
 /// Where an agent comes from.

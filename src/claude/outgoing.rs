@@ -45,6 +45,12 @@ impl HookEvent {
         Self::Notification,
     ];
 
+    /// Whether the CLI's messages tell of it as well, so that nobody needs to be asked for the record's sake: an answer
+    /// that the CLI waits for holds every turn up.
+    pub fn is_seen_anyway(self) -> bool {
+        matches!(self, Self::UserPromptSubmit | Self::Stop)
+    }
+
     /// The CLI's name of it.
     pub fn name(self) -> &'static str {
         match self {

@@ -7,6 +7,7 @@
 mod admission;
 mod board;
 mod brief;
+mod doorway;
 mod keeper;
 mod launch;
 mod leftovers;
@@ -33,6 +34,7 @@ mod wire;
 pub use admission::{Admission, AdmissionLimits, Counts, Permit, Refused};
 pub use board::{Posting, RunBoard, RunCard, RunProgress};
 pub use brief::{BriefEnd, Said, run_briefly};
+pub use doorway::Doorway;
 pub use launch::{Launch, StartFailed};
 pub use leftovers::{Cleaned, clean_leftovers, end_leftovers_of, end_leftovers_with};
 pub use machine::MachineCap;
