@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::{Connection, FAREWELL, RequestOptions, downstream};
 use super::error::GatewayError;
-use super::shortcut::{Answered, Sent, Shortcut};
+use super::shortcut::{Answered, Progress, Sent, Shortcut};
 use super::tapped::ProgressSink;
 
 impl Connection {
@@ -43,12 +43,15 @@ impl Connection {
         options: RequestOptions,
     ) -> Result<Box<RawValue>, GatewayError> {
         let id = shortcut.issue();
-        let wants_progress = options.progress.is_some();
+        let progress = match options.progress {
+            Some(_) => Progress::Wanted,
+            None => Progress::Unwanted,
+        };
         let _book = options.progress.map(|sink| {
             let token = ProgressToken(NumberOrString::Number(i64::from(id)));
             self.progress.opened(token, ProgressSink(sink))
         });
-        match shortcut.send(id, tool, arguments, wants_progress) {
+        match shortcut.send(id, tool, arguments, progress) {
             Ok(sent) => self.answer_to(sent, options.deadline, &options.cancelled).await,
             Err(_) => Err(Box::pin(self.unsent()).await),
         }

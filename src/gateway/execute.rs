@@ -19,6 +19,9 @@ use super::views::may_use;
 use crate::base::nearest;
 use crate::identity::Caller;
 
+/// What it is called in the audit log.
+pub(super) const EXECUTE: &str = "execute_tool";
+
 /// What `execute_tool` was asked for.
 pub struct Execute {
     /// The server.
@@ -49,7 +52,7 @@ impl Gateway {
 
     /// What is known of a request before it is judged.
     pub(super) fn draft(&self, who: &Who, request: &Execute) -> Draft {
-        let mut draft = Draft::new("execute_tool", who);
+        let mut draft = Draft::new(EXECUTE, who);
         draft.server = Some(request.server.clone());
         draft.tool = Some(request.tool.clone());
         draft.bytes_in = request.arguments.get().len();

@@ -33,18 +33,23 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn new(operation: &'static str, who: &Who) -> Self {
+        Self::begun(Instant::now(), operation, who.clone())
+    }
+
+    /// A request that came a moment ago.
+    pub(super) fn begun(started: Instant, operation: &'static str, who: Who) -> Self {
         Self {
             operation,
-            claimed: who.agent_id.clone(),
-            caller: who.caller.clone(),
+            claimed: who.agent_id,
+            caller: who.caller,
             server: None,
             tool: None,
             evaluation: None,
             bytes_in: 0,
             arguments: None,
-            call_id: who.call_id.clone(),
+            call_id: who.call_id,
             run: None,
-            started: Instant::now(),
+            started,
         }
     }
 
@@ -172,14 +177,12 @@ impl Ledger {
         let latency = draft.started.elapsed();
         self.count(&draft, result, latency);
         let mut line = AuditLine::new(draft.operation);
-        if let Some(caller) = &draft.caller {
-            line = line.by(caller);
+        if let Some(caller) = draft.caller {
+            line.agent = Some(caller.name);
+            line.known_by = Some(caller.known_by);
         }
         line.server = draft.server;
         line.tool = draft.tool;
-        if let Some(evaluation) = &draft.evaluation {
-            line = line.judged(evaluation);
-        }
         line.latency_us = u64::try_from(latency.as_micros()).ok();
         line.request_bytes = Some(draft.bytes_in as u64);
         line.call_id = draft.call_id;
@@ -196,6 +199,7 @@ impl Ledger {
                 }
             }
         }
+        line.verdict = draft.evaluation;
         line
     }
 

@@ -51,8 +51,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     {
         let outbox = Outbox::default();
         let shortcut = Shortcut::new(outbox.clone());
-        let is_quiet = shortcut.is_quiet();
-        tokio::spawn(outbox.clone().drain(write, WRITE_PATIENCE, is_quiet));
+        tokio::spawn(outbox.clone().drain(write, WRITE_PATIENCE));
         Self {
             shortcut,
             outbox,

@@ -1,7 +1,9 @@
 //! Lines on their way out: whoever has one leaves it here and goes on, and what has gathered meanwhile goes out in one
 //! write.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -93,22 +95,16 @@ impl Outbox {
         self.0.filled.notify_one();
     }
 
-    /// Writes until it is closed, the far end is gone, or it takes nothing for `patience`. Where what is sent is likely to
-    /// be followed by one answer and nothing else, as `is_quiet` says, that answer is looked out for.
-    pub async fn drain(
-        self,
-        mut sink: impl AsyncWrite + Unpin,
-        patience: Duration,
-        is_quiet: impl Fn() -> bool,
-    ) {
+    /// Writes until it is closed, the far end is gone, or it takes nothing for `patience`.
+    pub async fn drain(self, mut sink: impl AsyncWrite + Unpin, patience: Duration) {
         let mut leaving = Vec::new();
-        while self.next(&mut leaving, Alert::begin(&is_quiet)).await {
-            let writing = async {
+        while self.next(&mut leaving, Alert::begin()).await {
+            let error = within(patience, async {
                 sink.write_all(&leaving).await?;
                 sink.flush().await
-            };
-            let written = timeout(patience, writing).await;
-            let error = written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).err();
+            })
+            .await
+            .err();
             leaving.clear();
             if leaving.capacity() > KEPT_BUFFER {
                 leaving = Vec::new();
@@ -151,21 +147,36 @@ impl Outbox {
     }
 }
 
+/// Most writes are done at once; only one that is not needs a clock.
+async fn within(
+    patience: Duration,
+    writing: impl Future<Output = io::Result<()>>,
+) -> io::Result<()> {
+    let mut writing = std::pin::pin!(writing);
+    if let Poll::Ready(written) =
+        poll_fn(|context| Poll::Ready(writing.as_mut().poll(context))).await
+    {
+        return written;
+    }
+    timeout(patience, writing).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
 /// The moment after something was sent, in which an answer is likely to come: looking again is then cheaper than going to
-/// sleep and being woken, which takes longer than many a call. Where one thread does everything, this keeps it awake. Where
-/// much is on its way at once, others need the core more.
+/// sleep and being woken, which takes longer than many a call. Where one thread does everything, this keeps it awake; whoever
+/// else wants the core goes first, every time.
 struct Alert(Option<Instant>);
 
 impl Alert {
-    fn begin(is_quiet: impl Fn() -> bool) -> Self {
+    fn begin() -> Self {
         let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
-        Self((alone && has_other_cores() && is_quiet()).then(|| Instant::now() + ALERT))
+        Self((alone && has_other_cores()).then(|| Instant::now() + ALERT))
     }
 
     /// Lets everybody else go first; `false` once the moment is over.
     async fn look_again(&self) -> bool {
         let goes_on = self.0.is_some_and(|end| Instant::now() < end);
         if goes_on {
+            thread::yield_now();
             yield_now().await;
         }
         goes_on
@@ -187,7 +198,7 @@ mod tests {
     async fn what_was_left_goes_out_whole_and_in_order_also_after_the_end() {
         let (near, mut far) = tokio::io::duplex(16);
         let outbox = Outbox::default();
-        let draining = tokio::spawn(outbox.clone().drain(near, Duration::from_secs(5), || true));
+        let draining = tokio::spawn(outbox.clone().drain(near, Duration::from_secs(5)));
         let lines: Vec<String> = (0..100).map(|line| format!("line {line}\n")).collect();
         for line in &lines {
             outbox.push(line.as_bytes()).unwrap();
@@ -204,7 +215,7 @@ mod tests {
     async fn who_does_not_read_is_given_up_and_nobody_waits_for_room_any_more() {
         let (near, _far) = tokio::io::duplex(16);
         let outbox = Outbox::default();
-        tokio::spawn(outbox.clone().drain(near, Duration::from_millis(20), || false));
+        tokio::spawn(outbox.clone().drain(near, Duration::from_millis(20)));
         outbox.push(&vec![b'x'; 2 * ROOM]).unwrap();
         assert_eq!(outbox.room().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(outbox.push(b"more\n").is_err());

@@ -13,10 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
 use super::error::GatewayError;
-use super::execute::Execute;
+use super::execute::{EXECUTE, Execute};
 use super::gateway::{Gateway, Who};
 use super::ledger::{Draft, Ledger};
-use super::shortcut::{Answered, Sent};
+use super::shortcut::{self, Answered, Progress, Sent};
+use crate::identity::Caller;
+use crate::policy::Evaluation;
 
 /// How long a call may go without a task.
 pub(super) const SOON: Duration = Duration::from_millis(20);
@@ -40,48 +42,74 @@ pub(super) struct Passing {
 impl Gateway {
     /// Calls a tool as [`Gateway::execute`] does, without anybody waiting. Gives the request back, untouched and not yet
     /// written down, where anything is out of the ordinary: a refusal, a server that is not up, a deadline of its own.
-    pub fn pass(&self, who: &Who, request: Execute, reply: Reply) -> Result<(), (Execute, Reply)> {
-        let Some((draft, connection, deadline)) = self.way(who, &request) else {
-            return Err((request, reply));
+    pub fn pass(
+        &self,
+        who: Who,
+        request: Execute,
+        reply: Reply,
+    ) -> Result<(), Box<(Who, Execute, Reply)>> {
+        let began = Instant::now();
+        let Some(way) = self.way(&who, &request) else {
+            return Err(Box::new((who, request, reply)));
         };
+        let Execute { server, tool, arguments, cancelled, .. } = request;
+        let mut draft = Draft::begun(began, EXECUTE, who);
+        draft.caller = Some(way.caller);
+        draft.evaluation = Some(way.evaluation);
+        draft.server = Some(server);
+        draft.bytes_in = arguments.get().len();
+        draft.arguments = self.ledger.kept_arguments(&arguments);
         let passing = Passing {
             ledger: Arc::clone(&self.ledger),
-            connection,
+            connection: way.connection,
             draft,
-            sent: Instant::now(),
-            deadline,
-            cancelled: request.cancelled,
+            sent: began,
+            deadline: way.deadline,
+            cancelled,
             reply,
         };
-        passing.send(&request.tool, &request.arguments);
+        passing.send(tool, &arguments);
         Ok(())
     }
 
     /// How a call goes that nothing stands in the way of.
-    fn way(&self, who: &Who, request: &Execute) -> Option<(Draft, Arc<Connection>, Duration)> {
+    fn way(&self, who: &Who, request: &Execute) -> Option<Way> {
         if request.timeout.is_some() || request.progress.is_some() || !self.ledger.is_sound() {
             return None;
         }
         let in_force = self.in_force.load();
         let caller = self.resolve(&in_force, who).ok()?;
-        let mut draft = self.draft(who, request);
-        draft.judge(&in_force, &caller, &request.server, Some(&request.tool)).ok()?;
+        let tool = Some(request.tool.as_str());
+        let evaluation = in_force.verdicts.of(&in_force.rules, &caller.name, &request.server, tool);
+        if !evaluation.is_allowed() {
+            return None;
+        }
         let server = self.server_for(&in_force, &caller, &request.server).ok()?;
         let deadline = server.spec.timeout;
         if deadline < SHORTEST_DEADLINE || !self.has_tool(&server, &request.tool) {
             return None;
         }
         let connection = server.connected().filter(|connection| connection.shortcut.is_some())?;
-        draft.caller = Some(caller);
-        Some((draft, connection, deadline))
+        Some(Way { caller, evaluation, connection, deadline })
     }
 }
 
+/// What a call needs on its way.
+struct Way {
+    caller: Caller,
+    evaluation: Arc<Evaluation>,
+    connection: Arc<Connection>,
+    deadline: Duration,
+}
+
 impl Passing {
-    fn send(self, tool: &str, arguments: &RawValue) {
+    fn send(mut self, tool: String, arguments: &RawValue) {
         let connection = Arc::clone(&self.connection);
         let Some(shortcut) = &connection.shortcut else { return };
-        if let Err(unsent) = shortcut.pass(tool, arguments, Box::new(self)) {
+        let id = shortcut.issue();
+        let line = shortcut::line(id, &tool, arguments, Progress::Unwanted);
+        self.draft.tool = Some(tool);
+        if let Err(unsent) = shortcut.pass(id, line, Box::new(self)) {
             tokio::spawn(async move {
                 let error = unsent.connection.unsent().await;
                 unsent.ended(Err(error));

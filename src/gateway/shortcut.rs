@@ -76,12 +76,6 @@ impl Shortcut {
         Self(Arc::new(Shared { outbox, issued, waiting: Mutex::default() }))
     }
 
-    /// Whether no more than one call is on its way.
-    pub(super) fn is_quiet(&self) -> impl Fn() -> bool + use<> {
-        let shortcut = self.clone();
-        move || shortcut.waiting().calls.len() <= 1
-    }
-
     /// The id of the next call; also the token of its progress.
     pub(super) fn issue(&self) -> u32 {
         let count = self.0.issued.fetch_add(1, Ordering::Relaxed);
@@ -94,23 +88,22 @@ impl Shortcut {
         id: u32,
         tool: &str,
         arguments: &RawValue,
-        wants_progress: bool,
+        progress: Progress,
     ) -> io::Result<Sent> {
         let (sender, answer) = oneshot::channel();
         self.waiting().calls.insert(id, Waiter::Task(sender));
         let sent = Sent { shortcut: self.clone(), id, answer };
-        self.0.outbox.push(line(id, tool, arguments, wants_progress)?.as_bytes())?;
+        self.0.outbox.push(line(id, tool, arguments, progress)?.as_bytes())?;
         Ok(sent)
     }
 
     /// Sends a tool call that no task waits for; gives it back where it cannot be sent.
     pub(super) fn pass(
         &self,
-        tool: &str,
-        arguments: &RawValue,
+        id: u32,
+        line: io::Result<String>,
         passing: Box<Passing>,
     ) -> Result<(), Box<Passing>> {
-        let id = self.issue();
         let begins = {
             let mut waiting = self.waiting();
             waiting.calls.insert(id, Waiter::Passing(passing));
@@ -119,8 +112,7 @@ impl Shortcut {
         if begins {
             tokio::spawn(self.clone().watch());
         }
-        let pushed =
-            line(id, tool, arguments, false).and_then(|line| self.0.outbox.push(line.as_bytes()));
+        let pushed = line.and_then(|line| self.0.outbox.push(line.as_bytes()));
         match pushed.err().and_then(|_| self.waiting().calls.remove(&id)) {
             Some(Waiter::Passing(unsent)) => Err(unsent),
             Some(Waiter::Task(_)) | None => Ok(()),
@@ -211,7 +203,20 @@ impl Drop for Sent {
     }
 }
 
-fn line(id: u32, tool: &str, arguments: &RawValue, wants_progress: bool) -> io::Result<String> {
+/// Whether a call is to be told how far it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    Wanted,
+    Unwanted,
+}
+
+/// A tool call as it is sent.
+pub(super) fn line(
+    id: u32,
+    tool: &str,
+    arguments: &RawValue,
+    progress: Progress,
+) -> io::Result<String> {
     let mut line = String::with_capacity(160 + tool.len() + arguments.get().len());
     let name = serde_json::to_string(tool)?;
     let _ = write!(
@@ -219,7 +224,7 @@ fn line(id: u32, tool: &str, arguments: &RawValue, wants_progress: bool) -> io::
         r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":{name},"arguments":"#
     );
     line.push_str(arguments.get());
-    if wants_progress {
+    if progress == Progress::Wanted {
         let _ = write!(line, r#","_meta":{{"progressToken":{id}}}"#);
     }
     line.push_str("}}\n");
@@ -238,7 +243,8 @@ mod tests {
     #[tokio::test]
     async fn a_result_comes_back_to_the_letter() {
         let shortcut = Shortcut::new(Outbox::default());
-        let sent = shortcut.send(shortcut.issue(), "t", &arguments("{}"), false).unwrap();
+        let sent =
+            shortcut.send(shortcut.issue(), "t", &arguments("{}"), Progress::Unwanted).unwrap();
         let result = r#"{"z": 1.0,"a":[1e400, "é"] ,"z":2}"#;
         let line = format!(r#"{{"result":{result},"jsonrpc":"2.0","id":{}}}"#, sent.id);
         assert!(shortcut.deliver(line.as_bytes()));
@@ -254,7 +260,7 @@ mod tests {
     #[test_case("\u{0}"; "noise")]
     fn what_is_no_answer_of_ours_is_left_to_rmcp(line: &str) {
         let shortcut = Shortcut::new(Outbox::default());
-        let _sent = shortcut.send(FIRST_ID, "t", &arguments("{}"), false).unwrap();
+        let _sent = shortcut.send(FIRST_ID, "t", &arguments("{}"), Progress::Unwanted).unwrap();
         assert!(!shortcut.deliver(line.as_bytes()));
     }
 
@@ -262,7 +268,8 @@ mod tests {
     async fn an_error_ends_its_call_whatever_it_looks_like() {
         let shortcut = Shortcut::new(Outbox::default());
         for (error, code) in [(r#"{"code":-32602,"message":"no"}"#, -32602), (r#""no""#, -32603)] {
-            let mut sent = shortcut.send(shortcut.issue(), "t", &arguments("{}"), false).unwrap();
+            let mut sent =
+                shortcut.send(shortcut.issue(), "t", &arguments("{}"), Progress::Unwanted).unwrap();
             let line = format!(r#"{{"id":"{}","error":{error}}}"#, sent.id);
             assert!(shortcut.deliver(line.as_bytes()));
             assert_eq!((&mut sent.answer).await.unwrap().unwrap_err().code.0, code);

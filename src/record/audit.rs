@@ -164,15 +164,15 @@ impl AuditLog {
         lines: &[AuditLine],
     ) -> io::Result<Head> {
         let (before, time) = (head.bytes, now().to_string());
-        let mut text = String::with_capacity(lines.len() * USUAL_LINE);
+        let mut text = Vec::with_capacity(lines.len() * USUAL_LINE);
         for line in lines {
             let position = Link { seq: head.seq + 1, time: &time, prev: &head.hash };
-            let one = encode(line, &position, self.options.arguments)?;
-            head = head.after(&one, head.bytes + one.len() as u64 + 1);
-            text.push_str(&one);
-            text.push('\n');
+            let begin = text.len();
+            encode(line, &position, self.options.arguments, &mut text)?;
+            head = head.after(text.get(begin..).unwrap_or_default());
+            text.push(b'\n');
         }
-        tail.append(before, text.as_bytes())?;
+        tail.append(before, &text)?;
         let note = serde_json::to_vec(&head)?;
         tail.set_note(&note)?;
         *self.last() = Some((note, head.clone()));

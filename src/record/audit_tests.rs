@@ -1,5 +1,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::thread;
 
 use super::*;
@@ -60,7 +61,7 @@ fn a_line_says_who_what_why_and_never_the_arguments() {
     let mut line = AuditLine::new("execute_tool")
         .by(&caller)
         .on("db", Some("query"))
-        .judged(&evaluate(&rules, "dev", "db", Some("query")));
+        .judged(Arc::new(evaluate(&rules, "dev", "db", Some("query"))));
     line.latency_us = Some(1500);
     line.arguments = Some(json!({"sql": "secret-value"}));
     folder.log().record(&line).unwrap();

@@ -28,8 +28,9 @@ impl Head {
     }
 
     /// The head after one more line, given without its line feed.
-    pub(super) fn after(&self, line: &str, bytes: u64) -> Self {
-        Self { seq: self.seq + 1, hash: hash_of(line.as_bytes()), bytes }
+    pub(super) fn after(&self, line: &[u8]) -> Self {
+        let bytes = self.bytes + line.len() as u64 + 1;
+        Self { seq: self.seq + 1, hash: hash_of(line), bytes }
     }
 }
 

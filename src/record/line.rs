@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -53,6 +54,8 @@ pub struct AuditLine {
     pub call_id: Option<String>,
     /// The arguments; written only as far as the log's options say.
     pub arguments: Option<Value>,
+    /// What the rules said: the decision, its rule and its sentence, where nothing else is said above.
+    pub verdict: Option<Arc<Evaluation>>,
     /// Which old lines were removed, in the line that says so.
     pub(super) removed: Option<Removed>,
 }
@@ -90,10 +93,8 @@ impl AuditLine {
 
     /// Adds the decision with its rule and sentence.
     #[must_use]
-    pub fn judged(mut self, evaluation: &Evaluation) -> Self {
-        self.decision = Some(evaluation.decision);
-        self.rule = Some(evaluation.rule.path.to_string());
-        self.reason = Some(evaluation.sentence().to_owned());
+    pub fn judged(mut self, evaluation: Arc<Evaluation>) -> Self {
+        self.verdict = Some(evaluation);
         self
     }
 }
@@ -158,41 +159,48 @@ pub(super) struct Link<'a> {
     pub(super) prev: &'a str,
 }
 
-/// The line as text, without its line feed.
+/// Writes a line behind what is in `text`, without its line feed.
 pub(super) fn encode(
     line: &AuditLine,
     position: &Link<'_>,
     detail: ArgumentDetail,
-) -> Result<String, serde_json::Error> {
+    text: &mut Vec<u8>,
+) -> Result<(), serde_json::Error> {
+    let (before, verdict) = (text.len(), line.verdict.as_deref());
+    let rule = line.rule.as_deref().or(verdict.map(|verdict| &*verdict.rule.path));
+    let reason = line.reason.as_deref().or(verdict.map(Evaluation::sentence));
     let stored = Stored {
         format: AUDIT_FORMAT,
         seq: position.seq,
         time: position.time,
-        agent: cut(line.agent.as_ref(), MAX_NAME),
+        agent: cut(line.agent.as_deref(), MAX_NAME),
         known_by: line.known_by,
         operation: shortened(&line.operation, MAX_NAME),
-        server: cut(line.server.as_ref(), MAX_NAME),
-        tool: cut(line.tool.as_ref(), MAX_NAME),
-        decision: line.decision,
-        rule: cut(line.rule.as_ref(), MAX_REASON),
-        reason: cut(line.reason.as_ref(), MAX_REASON),
+        server: cut(line.server.as_deref(), MAX_NAME),
+        tool: cut(line.tool.as_deref(), MAX_NAME),
+        decision: line.decision.or(verdict.map(|verdict| verdict.decision)),
+        rule: cut(rule, MAX_REASON),
+        reason: cut(reason, MAX_REASON),
         latency_us: line.latency_us,
-        error: cut(line.error.as_ref(), MAX_NAME),
+        error: cut(line.error.as_deref(), MAX_NAME),
         request_bytes: line.request_bytes,
         response_bytes: line.response_bytes,
         run_id: line.run_id.map(|id| id.to_string()),
-        call_id: cut(line.call_id.as_ref(), MAX_NAME),
+        call_id: cut(line.call_id.as_deref(), MAX_NAME),
         arguments: line.arguments.as_ref().and_then(|value| detailed(value, detail)),
         removed: line.removed.as_ref(),
         prev: position.prev,
     };
-    let mut text = Vec::with_capacity(USUAL_LINE);
-    serde_json::to_writer(&mut text, &stored)?;
-    // What serde_json writes is always UTF-8.
-    Ok(escape_controls(String::from_utf8(text).unwrap_or_default()))
+    serde_json::to_writer(&mut *text, &stored)?;
+    if !is_plain(text.get(before..).unwrap_or_default()) {
+        // What serde_json writes is always UTF-8.
+        let odd = String::from_utf8(text.split_off(before)).unwrap_or_default();
+        text.extend_from_slice(escape_controls(odd).as_bytes());
+    }
+    Ok(())
 }
 
-fn cut(text: Option<&String>, most: usize) -> Option<Cow<'_, str>> {
+fn cut(text: Option<&str>, most: usize) -> Option<Cow<'_, str>> {
     text.map(|text| shortened(text, most))
 }
 
@@ -230,15 +238,19 @@ fn kind(value: &Value) -> String {
     }
 }
 
+/// Whether there is nothing in it but what everybody reads the same way.
+fn is_plain(json: &[u8]) -> bool {
+    // Without leaving early, which lets the compiler look at many at once.
+    json.iter().fold(true, |so_far, byte| so_far & matches!(byte, b' '..=b'~'))
+}
+
 /// JSON escapes what ends a line in ASCII; some readers also break lines, or turn text around, at other characters.
 pub(super) fn escape_controls(json: String) -> String {
     let harmful = |c: char| {
         c.is_control()
             || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    // Without leaving early, which lets the compiler look at many at once.
-    let is_plain = json.bytes().fold(true, |so_far, byte| so_far & matches!(byte, b' '..=b'~'));
-    if is_plain || !json.contains(harmful) {
+    if is_plain(json.as_bytes()) || !json.contains(harmful) {
         return json;
     }
     let mut escaped = String::with_capacity(json.len() + 16);

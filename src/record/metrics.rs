@@ -27,6 +27,8 @@ struct Groups {
     servers: BTreeMap<String, Series>,
     tools: BTreeMap<String, Series>,
     calls: CallCounts,
+    /// Where `server/tool` is put together.
+    name: String,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +96,7 @@ pub struct SeriesReport {
 impl Metrics {
     /// Counts one request.
     pub fn count(&self, measured: &Measured<'_>) {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let groups = &mut *self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         count(&mut groups.agents, measured.agent, measured);
         groups.calls.add(measured);
         let Some(server) = measured.server else { return };
@@ -104,7 +106,9 @@ impl Metrics {
         }
         count(&mut groups.servers, server, measured);
         if let Some(tool) = measured.tool {
-            count(&mut groups.tools, &format!("{server}/{tool}"), measured);
+            groups.name.clear();
+            groups.name.extend([server, "/", tool]);
+            count(&mut groups.tools, &groups.name, measured);
         }
     }
 

@@ -62,7 +62,7 @@ pub(super) trait Desk: Send + Sync + 'static {
 pub(super) struct FastLane {
     outbox: Outbox,
     calls: TaskTracker,
-    over: CancellationToken,
+    going_on: GoingOn,
 }
 
 impl FastLane {
@@ -74,18 +74,15 @@ impl FastLane {
     ) -> (Self, AsyncRwTransport<RoleServer, DuplexStream, WholeLines>) {
         let outbox = Outbox::default();
         let calls = TaskTracker::new();
-        let on_their_way = calls.clone();
-        let is_quiet = move || on_their_way.len() <= 1;
-        tokio::spawn(outbox.clone().drain(output, READ_PATIENCE, is_quiet));
+        tokio::spawn(outbox.clone().drain(output, READ_PATIENCE));
         let (rest, for_rmcp) = duplex(RMCP_BUFFER);
-        let lane = Self { outbox: outbox.clone(), calls, over: CancellationToken::new() };
+        let lane = Self { outbox: outbox.clone(), calls, going_on: GoingOn::default() };
         let sorter = Sorter {
             desk,
             rest,
             outbox: outbox.clone(),
             calls: lane.calls.clone(),
-            over: lane.over.clone(),
-            going_on: Arc::default(),
+            going_on: Arc::clone(&lane.going_on),
             words: Words::default(),
             is_open: false,
         };
@@ -99,14 +96,25 @@ impl FastLane {
     pub(super) async fn close(self, grace: Duration) {
         self.calls.close();
         if timeout(grace, self.calls.wait()).await.is_err() {
-            self.over.cancel();
+            let mut going_on = lock(&self.going_on);
+            going_on.is_over = true;
+            going_on.calls.values().for_each(CancellationToken::cancel);
         }
         let _ = timeout(LAST_WORDS, self.outbox.flushed()).await;
         self.outbox.close();
     }
 }
 
-type GoingOn = Arc<Mutex<HashMap<String, CancellationToken>>>;
+type GoingOn = Arc<Mutex<Going>>;
+
+/// Fast calls that have begun and not ended.
+#[derive(Default)]
+struct Going {
+    /// By their ids, as they were written.
+    calls: HashMap<String, CancellationToken>,
+    /// Set when nothing new may begin.
+    is_over: bool,
+}
 
 /// Looks at each line and decides whose it is.
 struct Sorter<D> {
@@ -114,8 +122,6 @@ struct Sorter<D> {
     rest: DuplexStream,
     outbox: Outbox,
     calls: TaskTracker,
-    over: CancellationToken,
-    /// Fast calls by their ids, as they were written.
     going_on: GoingOn,
     words: Words,
     /// Set when the caller has shaken hands, which is rmcp's business.
@@ -204,7 +210,7 @@ impl<D: Desk> Sorter<D> {
 
     fn takes_back(&self, line: &[u8]) -> bool {
         let Ok(taken_back) = serde_json::from_slice::<TakenBack<'_>>(line) else { return false };
-        let call = lock(&self.going_on).remove(taken_back.params.id.get());
+        let call = lock(&self.going_on).calls.remove(taken_back.params.id.get());
         call.inspect(CancellationToken::cancel).is_some()
     }
 
@@ -214,13 +220,13 @@ impl<D: Desk> Sorter<D> {
         if revision != Revision::Handshake {
             return false;
         }
-        execute.cancelled = self.over.child_token();
+        execute.cancelled = CancellationToken::new();
         {
             let mut going_on = lock(&self.going_on);
-            if going_on.contains_key(&id) {
+            if going_on.is_over || going_on.calls.contains_key(&id) {
                 return false;
             }
-            going_on.insert(id.clone(), execute.cancelled.clone());
+            going_on.calls.insert(id.clone(), execute.cancelled.clone());
         }
         let call_id = tool_use_id.clone().unwrap_or_else(|| id.trim_matches('"').to_owned());
         let who = gateway_tools::who(self.desk.caller(tool_use_id), agent_id, call_id);
@@ -228,14 +234,15 @@ impl<D: Desk> Sorter<D> {
         let in_sight = self.calls.token();
         let reply: Reply = Box::new(move |result| {
             // A call that was taken back gets no answer.
-            if lock(&going_on).remove(&id).is_some() {
+            if lock(&going_on).calls.remove(&id).is_some() {
                 let _ = outbox.push(answer(&id, result).as_bytes());
             }
             drop(in_sight);
         });
         if let Some(token) = progress_token {
             self.go_on_telling(token, who, execute, reply);
-        } else if let Err((execute, reply)) = gateway.pass(&who, execute, reply) {
+        } else if let Err(unusual) = gateway.pass(who, execute, reply) {
+            let (who, execute, reply) = *unusual;
             let desk = Arc::clone(&self.desk);
             tokio::spawn(async move {
                 let Some(gateway) = desk.gateway() else { return };
@@ -258,7 +265,7 @@ impl<D: Desk> Sorter<D> {
     }
 }
 
-fn lock(going_on: &GoingOn) -> MutexGuard<'_, HashMap<String, CancellationToken>> {
+fn lock(going_on: &GoingOn) -> MutexGuard<'_, Going> {
     going_on.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

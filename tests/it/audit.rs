@@ -169,7 +169,8 @@ fn the_page_about_the_audit_log_names_every_field_and_says_what_verify_says() {
     };
     let log = AuditLog::open(&log_of(&context), options);
     let rules = adjutant::policy::GatewayRules::deny_all(Path::new("rules.json"));
-    let mut full = line(0).judged(&adjutant::policy::evaluate(&rules, "dev", "db", None));
+    let mut full =
+        line(0).judged(std::sync::Arc::new(adjutant::policy::evaluate(&rules, "dev", "db", None)));
     full.known_by = Some(adjutant::identity::KnownBy::Pipe);
     full.latency_us = Some(1);
     full.error = Some("TIMEOUT".to_owned());

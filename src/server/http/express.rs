@@ -46,7 +46,7 @@ pub(super) async fn pass(
     let client_is_gone = execute.cancelled.clone().drop_guard();
     let (sender, receiver) = oneshot::channel();
     let reply: Reply = Box::new(move |result| drop(sender.send(result)));
-    gateway.pass(&who, execute, reply).ok()?;
+    gateway.pass(who, execute, reply).ok()?;
     // It is dropped only where the whole process ends.
     let result = receiver.await.unwrap_or(Err(GatewayError::Cancelled));
     client_is_gone.disarm();
