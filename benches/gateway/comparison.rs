@@ -1,4 +1,4 @@
-//! What is compared, and the official TypeScript client that compares it. The bench `speed` uses it too.
+//! What is compared, and the official clients that compare it. The bench `speed` uses it too.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 pub const CALLS: usize = 1_500;
 /// How many times as many there are with [`IN_FLIGHT`] on their way: they take a tenth of the time each.
 pub const AT_ONCE: usize = 10;
+/// The Python client takes several times as long as the TypeScript client, whatever it calls.
+pub const CALLS_OF_PYTHON: usize = 1_000;
 /// The peer is some thirty times slower.
 pub const CALLS_OF_PEER: usize = 150;
 /// How many calls are on their way where it says so.
@@ -137,31 +139,55 @@ impl Drop for HttpGateway {
 }
 
 /// All of them, called by the official TypeScript client.
-pub fn with_the_official_client(server: &Path, project: &Path) -> Vec<Figures> {
+pub fn with_the_typescript_client(server: &Path, project: &Path) -> Vec<Figures> {
     let http = HttpGateway::start(project);
+    let url = format!("http://{}/mcp", http.address);
+    let over_http = json!({ "name": HTTP, "url": url, "token": http.token, "params": gateway_call(), "calls": CALLS, "slow": true });
+    let mut contestants = over_pipes(server, project, CALLS);
+    contestants.insert(2, over_http);
+    // Over HTTP the client leaves a listener behind with each call, of which Node warns.
+    let mut node = Command::new("node");
+    node.arg("--no-warnings")
+        .arg(beside("sdk-client.mjs"))
+        .arg(under_target("mcp-servers/node/node_modules"));
+    measured_by(node, &contestants, AT_ONCE)
+}
+
+/// All of them, called by the official Python client; `None` where the ordinary tests did not install it.
+pub fn with_the_python_client(server: &Path, project: &Path) -> Option<Vec<Figures>> {
+    let python = under_target("mcp-servers/python/venv/bin/python");
+    if !python.exists() {
+        println!("the Python SDK is not installed; run `cargo test --test it gateway_real` first");
+        return None;
+    }
+    let mut command = Command::new(python);
+    command.arg(beside("sdk-client.py"));
+    Some(measured_by(command, &over_pipes(server, project, CALLS_OF_PYTHON), 2))
+}
+
+fn beside(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/gateway").join(file)
+}
+
+/// The server itself, ours in front of it, and the peer in front of it.
+fn over_pipes(server: &Path, project: &Path, calls: usize) -> Vec<Value> {
     let gateway = |name: &str, command: &Path, arguments: &[&str], calls: usize| json!({ "name": name, "command": command, "args": arguments, "cwd": project, "params": gateway_call(), "calls": calls });
     let ours = Path::new(env!("CARGO_BIN_EXE_adjutant"));
-    let url = format!("http://{}/mcp", http.address);
     let mut contestants = vec![
-        json!({ "name": DIRECT, "command": server, "args": ["stdio"], "params": direct_call(), "calls": CALLS }),
-        gateway(STDIO, ours, &["gateway"], CALLS),
-        json!({ "name": HTTP, "url": url, "token": http.token, "params": gateway_call(), "calls": CALLS, "slow": true }),
+        json!({ "name": DIRECT, "command": server, "args": ["stdio"], "params": direct_call(), "calls": calls }),
+        gateway(STDIO, ours, &["gateway"], calls),
     ];
     contestants.extend(peer().map(|peer| {
         let mut peer = gateway(PEER, &peer, &[], CALLS_OF_PEER);
         peer["slow"] = json!(true);
         peer
     }));
-    let plan = json!({ "contestants": contestants, "rounds": ROUNDS, "atOnce": AT_ONCE, "inFlight": IN_FLIGHT });
-    // Over HTTP the client leaves a listener behind with each call, of which Node warns.
-    let output = Command::new("node")
-        .arg("--no-warnings")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/gateway/sdk-client.mjs"))
-        .arg(under_target("mcp-servers/node/node_modules"))
-        .arg(plan.to_string())
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("node starts");
+    contestants
+}
+
+fn measured_by(mut client: Command, contestants: &[Value], at_once: usize) -> Vec<Figures> {
+    let plan = json!({ "contestants": contestants, "rounds": ROUNDS, "atOnce": at_once, "inFlight": IN_FLIGHT });
+    let output = client.arg(plan.to_string()).stderr(Stdio::inherit()).output().expect("it starts");
     assert!(output.status.success(), "{:?}", output.status);
     serde_json::from_slice(&output.stdout).unwrap()
 }

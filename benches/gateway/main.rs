@@ -1,10 +1,10 @@
 //! `execute_tool` against the direct call, against `agent-mcp-gateway`, and over HTTP against stdio, in one run.
 //!
-//! `cargo bench --bench gateway` prints two tables. The server behind all of them is `server-everything` (installed by the
+//! `cargo bench --bench gateway` prints three tables. The server behind all of them is `server-everything` (installed by the
 //! ordinary tests under `target/mcp-servers`), the tool is `echo`; rules and audit are on. The peer is installed from PyPI
 //! below `target` at first use.
 //!
-//! The first table is what a user's client sees: the official TypeScript client makes the calls. In the second the client
+//! The first two tables are what a user's client sees: the official TypeScript and Python clients make the calls. In the third the client
 //! does next to nothing, so that nothing hides what the gateway adds; its row `relay` is a program that copies bytes between
 //! client and server and does nothing else, which is what another process in between costs at the least. Over HTTP all calls go
 //! over one connection; there «in flight» means that requests are sent ahead.
@@ -51,7 +51,11 @@ fn main() {
     let Some(server) = comparison::everything() else { return };
     let project = comparison::project(&server);
     println!("with the official TypeScript client");
-    print(&comparison::with_the_official_client(&server, project.path()));
+    print(&comparison::with_the_typescript_client(&server, project.path()));
+    if let Some(figures) = comparison::with_the_python_client(&server, project.path()) {
+        println!("\nwith the official Python client");
+        print(&figures);
+    }
     let mut direct = Command::new(&server);
     direct.arg("stdio");
     let mut ours = Command::new(env!("CARGO_BIN_EXE_adjutant"));

@@ -175,7 +175,7 @@ fn first_request() -> Vec<Row> {
 fn execute_tool() -> Vec<Row> {
     let Some(server) = comparison::everything() else { return Vec::new() };
     let project = comparison::project(&server);
-    let figures = comparison::with_the_official_client(&server, project.path());
+    let figures = comparison::with_the_typescript_client(&server, project.path());
     let p50 = |name: &str| figures.iter().find(|one| one.name == name).map(|one| one.p50);
     let (base, ours) = (p50(DIRECT).unwrap(), p50(STDIO).unwrap());
     let what = "`execute_tool`";
