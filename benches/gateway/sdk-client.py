@@ -20,7 +20,8 @@ class Contestant:
 
     async def call(self) -> None:
         answer = await self.session.call_tool(self.plan["params"]["name"], self.plan["params"]["arguments"])
-        if answer.content[0].text != "Echo: hello":
+        # One of the contestants wraps the answer into another.
+        if "Echo: hello" not in answer.content[0].text:
             raise RuntimeError(str(answer))
 
     async def round(self, in_flight: int, at_once: int) -> None:
