@@ -164,7 +164,7 @@ impl Approvals {
         self.gateway.write_down(&line).map_err(|_| unwritten())
     }
 
-    fn line(&self, operation: &str, matter: &Matter<'_>) -> AuditLine {
+    fn line(&self, operation: &'static str, matter: &Matter<'_>) -> AuditLine {
         let who = Caller::new(matter.agent.name.as_str(), KnownBy::Pipe);
         let mut line = AuditLine::new(operation).by(&who);
         line.tool = Some(matter.request.tool_name.clone());

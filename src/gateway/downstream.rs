@@ -167,9 +167,11 @@ impl Downstream {
         Ok(tool_list::read_all(&connection, method, field, self.spec.timeout).await?.0)
     }
 
-    /// Its tools, where they have been read and nothing has changed since.
-    pub(super) fn known_tools(&self) -> Option<Arc<ToolList>> {
-        self.connected()?.known_tools(self.changes.borrow().tools)
+    /// The connection and its tools, where there is one that lives, they have been read and nothing has changed since.
+    pub(super) fn at_hand(&self) -> Option<(Arc<Connection>, Arc<ToolList>)> {
+        let connection = self.connected()?;
+        let tools = connection.known_tools(self.changes.borrow().tools)?;
+        Some((connection, tools))
     }
 
     /// Its tools; read once per connection and again after it says that they changed.

@@ -74,7 +74,8 @@ impl Gateway {
         let server = self.server_for(&in_force, &caller, &request.server)?;
         let allowed = request.timeout.unwrap_or(server.spec.timeout);
         let end = Instant::now() + allowed;
-        if !self.has_tool(&server, &request.tool) {
+        let at_hand = server.at_hand();
+        if !at_hand.is_some_and(|(_, list)| self.has_tool(&server, &list, &request.tool)) {
             // In a box, for it is large and rarely needed: as a part of every call it would be moved around with each.
             let looking = Box::pin(self.find_tool(&in_force, &caller, &server, &request.tool));
             tokio::select! {
@@ -95,11 +96,9 @@ impl Gateway {
         server.call_tool(call).await.map_err(|error| error.within(allowed))
     }
 
-    /// Whether the tool is known to be there, without asking anybody.
-    pub(super) fn has_tool(&self, server: &Downstream, tool: &str) -> bool {
-        server.known_tools().is_some_and(|list| {
-            list.get(tool).is_some() && self.withheld(server, &list).is_ok_and(|all| all.is_empty())
-        })
+    /// Whether the tool is there and nothing of the server is withheld.
+    pub(super) fn has_tool(&self, server: &Downstream, list: &Arc<ToolList>, tool: &str) -> bool {
+        list.get(tool).is_some() && self.withheld(server, list).is_ok_and(|all| all.is_empty())
     }
 
     /// The tool is on the server's list, and nobody withholds it.

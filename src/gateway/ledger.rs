@@ -103,7 +103,13 @@ impl Ledger {
     }
 
     /// A line about something that no request asked for.
-    pub(super) fn note(&self, operation: &str, server: &str, tool: Option<&str>, reason: &str) {
+    pub(super) fn note(
+        &self,
+        operation: &'static str,
+        server: &str,
+        tool: Option<&str>,
+        reason: &str,
+    ) {
         let mut line = AuditLine::new(operation).on(server, tool);
         line.reason = Some(reason.to_owned());
         self.add(&line);

@@ -86,11 +86,11 @@ impl Gateway {
         }
         let server = self.server_for(&in_force, &caller, &request.server).ok()?;
         let deadline = server.spec.timeout;
-        if deadline < SHORTEST_DEADLINE || !self.has_tool(&server, &request.tool) {
-            return None;
-        }
-        let connection = server.connected().filter(|connection| connection.shortcut.is_some())?;
-        Some(Way { caller, evaluation, connection, deadline })
+        let (connection, tools) = server.at_hand()?;
+        let ordinary = deadline >= SHORTEST_DEADLINE
+            && connection.shortcut.is_some()
+            && self.has_tool(&server, &tools, &request.tool);
+        ordinary.then_some(Way { caller, evaluation, connection, deadline })
     }
 }
 

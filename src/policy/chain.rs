@@ -11,24 +11,24 @@ pub const DEFAULT_AGENT: &str = "default";
 ///
 /// `explicit` is `agent_id`, `default_agent` is `GATEWAY_DEFAULT_AGENT`; an empty text counts as missing.
 /// A certain or attested identity comes before all of this and is not asked about here.
-pub fn resolve_agent(
+pub fn resolve_agent<'a>(
     rules: &GatewayRules,
-    explicit: Option<&str>,
-    default_agent: Option<&str>,
+    explicit: Option<&'a str>,
+    default_agent: Option<&'a str>,
 ) -> Result<Caller, ChainError> {
-    let given = |name: Option<&str>| name.filter(|name| !name.is_empty()).map(str::to_owned);
+    let given = |name: Option<&'a str>| name.filter(|name| !name.is_empty());
     match (given(explicit), given(default_agent)) {
-        (Some(name), _) if rules.knows(&name) => Ok(Caller::new(name, KnownBy::Asserted)),
-        (Some(name), _) => Err(ChainError::UnknownAgent { name: quoted(&name) }),
+        (Some(name), _) if rules.knows(name) => Ok(Caller::new(name, KnownBy::Asserted)),
+        (Some(name), _) => Err(ChainError::UnknownAgent { name: quoted(name) }),
         (None, _) if rules.deny_on_missing_agent => Err(ChainError::MissingAgent),
-        (None, Some(name)) if rules.knows(&name) => Ok(fallback(name)),
-        (None, Some(name)) => Err(ChainError::FallbackNotInRules { name: quoted(&name) }),
-        (None, None) if rules.knows(DEFAULT_AGENT) => Ok(fallback(DEFAULT_AGENT.to_owned())),
+        (None, Some(name)) if rules.knows(name) => Ok(fallback(name)),
+        (None, Some(name)) => Err(ChainError::FallbackNotInRules { name: quoted(name) }),
+        (None, None) if rules.knows(DEFAULT_AGENT) => Ok(fallback(DEFAULT_AGENT)),
         (None, None) => Err(ChainError::NoFallback),
     }
 }
 
-fn fallback(name: String) -> Caller {
+fn fallback(name: &str) -> Caller {
     Caller::new(name, KnownBy::Fallback)
 }
 

@@ -29,7 +29,7 @@ pub struct AuditLine {
     /// How that is known.
     pub known_by: Option<KnownBy>,
     /// What was asked for: `execute_tool`, `list_servers`, `run_subagent`, `approval` …
-    pub operation: String,
+    pub operation: Cow<'static, str>,
     /// Of which server.
     pub server: Option<String>,
     /// Which tool, or which agent for `run_subagent`.
@@ -62,7 +62,7 @@ pub struct AuditLine {
 
 impl AuditLine {
     /// A line for an operation of which nothing else is known yet.
-    pub fn new(operation: impl Into<String>) -> Self {
+    pub fn new(operation: impl Into<Cow<'static, str>>) -> Self {
         Self { operation: operation.into(), ..Self::default() }
     }
 

@@ -6,7 +6,6 @@
 //! goes out as the bytes that the server wrote. Every other line, and every call that is in any way out of the ordinary,
 //! is rmcp's.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
@@ -28,10 +27,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::gateway_tools::{self, EXECUTE_TOOL, PROGRESS_WAITING};
+use super::call_line::{Call, Revision, answer, begins_sessionless};
+use super::gateway_tools::{EXECUTE_TOOL, PROGRESS_WAITING};
 use super::unreadable;
-use super::who::is_tool_use_id;
-use crate::gateway::{Execute, Gateway, GatewayError, Outbox, Reply, Who, telling};
+use crate::gateway::{Execute, Gateway, Outbox, Reply, Who, telling};
 use crate::identity::{Caller, Doubt};
 
 /// What rmcp has not read yet of the lines that are its own.
@@ -84,7 +83,7 @@ impl FastLane {
             calls: lane.calls.clone(),
             going_on: Arc::clone(&lane.going_on),
             words: Words::default(),
-            is_open: false,
+            begun: None,
         };
         tokio::spawn(sorter.sort(BufReader::with_capacity(RMCP_BUFFER, input)));
         let output = WholeLines { outbox, line: Vec::new() };
@@ -111,7 +110,7 @@ type GoingOn = Arc<Mutex<Going>>;
 #[derive(Default)]
 struct Going {
     /// By their ids, as they were written.
-    calls: HashMap<String, CancellationToken>,
+    calls: HashMap<Arc<str>, CancellationToken>,
     /// Set when nothing new may begin.
     is_over: bool,
 }
@@ -124,8 +123,8 @@ struct Sorter<D> {
     calls: TaskTracker,
     going_on: GoingOn,
     words: Words,
-    /// Set when the caller has shaken hands, which is rmcp's business.
-    is_open: bool,
+    /// How the caller has begun, which is rmcp's business; `None` before that.
+    begun: Option<Revision>,
 }
 
 /// What is looked for in every line.
@@ -191,16 +190,16 @@ impl<D: Desk> Sorter<D> {
     }
 
     fn is_ours(&mut self, line: &[u8]) -> bool {
-        if !self.is_open {
-            self.is_open = memmem::find(line, b"\"notifications/initialized\"").is_some();
+        let Some(revision) = self.begun else {
+            self.begun = beginning(line);
             return false;
-        }
+        };
         if self.words.taken_back.find(line).is_some() {
             return self.takes_back(line);
         }
         self.words.execute_tool.find(line).is_some()
             && line.len() <= LONGEST_LINE
-            && Call::read(line).is_some_and(|call| self.begin(call))
+            && Call::read(line).is_some_and(|call| call.revision == revision && self.begin(call))
     }
 
     /// What rmcp would drop without a word is answered here.
@@ -214,28 +213,24 @@ impl<D: Desk> Sorter<D> {
         call.inspect(CancellationToken::cancel).is_some()
     }
 
-    fn begin(&self, call: Call) -> bool {
+    fn begin(&self, mut call: Call) -> bool {
         let Some(gateway) = self.desk.gateway() else { return false };
-        let Call { id, tool_use_id, progress_token, agent_id, mut execute, revision } = call;
-        if revision != Revision::Handshake {
-            return false;
-        }
-        execute.cancelled = CancellationToken::new();
+        let cancelled = call.execute.cancelled.clone();
         {
             let mut going_on = lock(&self.going_on);
-            if going_on.is_over || going_on.calls.contains_key(&id) {
+            if going_on.is_over || going_on.calls.contains_key(&call.id) {
                 return false;
             }
-            going_on.calls.insert(id.clone(), execute.cancelled.clone());
+            going_on.calls.insert(Arc::clone(&call.id), cancelled);
         }
-        let call_id = tool_use_id.clone().unwrap_or_else(|| id.trim_matches('"').to_owned());
-        let who = gateway_tools::who(self.desk.caller(tool_use_id), agent_id, call_id);
+        let who = call.who(self.desk.caller(call.tool_use_id.clone()));
+        let Call { id, progress_token, execute, revision, .. } = call;
         let (outbox, going_on) = (self.outbox.clone(), Arc::clone(&self.going_on));
         let in_sight = self.calls.token();
         let reply: Reply = Box::new(move |result| {
             // A call that was taken back gets no answer.
             if lock(&going_on).calls.remove(&id).is_some() {
-                let _ = outbox.push(answer(&id, result).as_bytes());
+                let _ = outbox.push(answer(&id, revision, result).as_bytes());
             }
             drop(in_sight);
         });
@@ -265,86 +260,16 @@ impl<D: Desk> Sorter<D> {
     }
 }
 
+/// Which lifecycle this line begins, if it begins one; rmcp decides by the same lines.
+fn beginning(line: &[u8]) -> Option<Revision> {
+    if memmem::find(line, b"\"notifications/initialized\"").is_some() {
+        return Some(Revision::Handshake);
+    }
+    begins_sessionless(line).then_some(Revision::Sessionless)
+}
+
 fn lock(going_on: &GoingOn) -> MutexGuard<'_, Going> {
     going_on.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A call of `execute_tool` with nothing out of the ordinary.
-pub(super) struct Call {
-    pub(super) id: String,
-    pub(super) tool_use_id: Option<String>,
-    pub(super) progress_token: Option<Box<RawValue>>,
-    pub(super) agent_id: Option<String>,
-    pub(super) execute: Execute,
-    pub(super) revision: Revision,
-}
-
-/// Which revision of the protocol a call is written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Revision {
-    /// One that begins with a handshake.
-    Handshake,
-    /// The newest, which says everything with every request.
-    Sessionless,
-}
-
-impl Revision {
-    /// The newest, as it is written.
-    pub(super) const SESSIONLESS: &str = "2026-07-28";
-}
-
-#[derive(Deserialize)]
-struct Message<'a> {
-    #[serde(borrow)]
-    jsonrpc: Cow<'a, str>,
-    #[serde(borrow)]
-    id: &'a RawValue,
-    #[serde(borrow)]
-    method: Cow<'a, str>,
-    #[serde(borrow)]
-    params: Params<'a>,
-}
-
-/// Whatever else it has makes it rmcp's.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Params<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    arguments: Arguments<'a>,
-    #[serde(borrow, rename = "_meta", default)]
-    meta: Meta<'a>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Arguments<'a> {
-    #[serde(borrow, default)]
-    agent_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    server: Cow<'a, str>,
-    #[serde(borrow)]
-    tool: Cow<'a, str>,
-    #[serde(borrow)]
-    args: &'a RawValue,
-    #[serde(default)]
-    timeout_ms: Option<u64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Meta<'a> {
-    #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion", default)]
-    version: Option<Cow<'a, str>>,
-    #[serde(borrow, rename = "io.modelcontextprotocol/clientInfo", default)]
-    client: Option<&'a RawValue>,
-    #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities", default)]
-    capabilities: Option<&'a RawValue>,
-    #[serde(borrow, rename = "claudecode/toolUseId", default)]
-    tool_use_id: Option<Cow<'a, str>>,
-    #[serde(borrow, rename = "progressToken", default)]
-    progress_token: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -357,88 +282,6 @@ struct TakenBack<'a> {
 struct TakenBackParams<'a> {
     #[serde(borrow, rename = "requestId")]
     id: &'a RawValue,
-}
-
-impl Meta<'_> {
-    /// `None` where it is neither the one nor the other.
-    fn revision(&self) -> Option<Revision> {
-        let is_object = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get().starts_with('{'));
-        match self.version.as_deref() {
-            None if self.client.is_none() && self.capabilities.is_none() => {
-                Some(Revision::Handshake)
-            }
-            Some(Revision::SESSIONLESS)
-                if is_object(self.client) && is_object(self.capabilities) =>
-            {
-                Some(Revision::Sessionless)
-            }
-            _ => None,
-        }
-    }
-}
-
-impl Call {
-    pub(super) fn read(line: &[u8]) -> Option<Self> {
-        let Message { jsonrpc, id, method, params } = serde_json::from_slice(line).ok()?;
-        let Params { name, arguments, meta } = params;
-        let ordinary = jsonrpc == "2.0"
-            && method == "tools/call"
-            && name == EXECUTE_TOOL
-            && is_id(id.get())
-            && meta.tool_use_id.as_deref().is_none_or(is_tool_use_id)
-            && meta.progress_token.is_none_or(|token| is_id(token.get()))
-            && !arguments.server.is_empty()
-            && !arguments.tool.is_empty()
-            && arguments.args.get().starts_with('{')
-            && arguments.timeout_ms != Some(0);
-        let revision = meta.revision()?;
-        ordinary.then(|| Self {
-            revision,
-            id: id.get().to_owned(),
-            tool_use_id: meta.tool_use_id.map(Cow::into_owned),
-            progress_token: meta.progress_token.map(RawValue::to_owned),
-            agent_id: arguments.agent_id.map(Cow::into_owned).filter(|id| !id.is_empty()),
-            execute: Execute {
-                server: arguments.server.into_owned(),
-                tool: arguments.tool.into_owned(),
-                arguments: arguments.args.to_owned(),
-                timeout: arguments.timeout_ms.map(Duration::from_millis),
-                cancelled: CancellationToken::new(),
-                progress: None,
-            },
-        })
-    }
-}
-
-/// The whole line that answers a call.
-pub(super) fn answer(id: &str, result: Result<Box<RawValue>, GatewayError>) -> String {
-    match result {
-        Ok(raw) => {
-            let mut line = String::with_capacity(40 + id.len() + raw.get().len());
-            line.push_str(r#"{"jsonrpc":"2.0","id":"#);
-            line.push_str(id);
-            line.push_str(r#","result":"#);
-            line.push_str(raw.get());
-            line.push_str("}\n");
-            line
-        }
-        Err(GatewayError::Downstream { code, message, data }) => {
-            let mut error = json!({ "code": code, "message": message });
-            if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
-                error.insert("data".to_owned(), data);
-            }
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n")
-        }
-        Err(error) => {
-            let result = gateway_tools::failure_json(&error);
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n")
-        }
-    }
-}
-
-/// Numbers and texts identify; whatever else there is, rmcp knows what to say.
-fn is_id(raw: &str) -> bool {
-    raw.starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
 }
 
 fn progress_line(token: &RawValue, news: rmcp::model::ProgressNotificationParam) -> String {
@@ -478,53 +321,5 @@ impl AsyncWrite for WholeLines {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use test_case::test_case;
-
-    fn line(params: &str) -> String {
-        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#)
-    }
-
-    const ARGUMENTS: &str = r#"{"server":"s","tool":"t","args":{"b": 1.0,"a":"\u00e9"}}"#;
-
-    #[test]
-    fn an_ordinary_call_is_read_and_its_arguments_stay_as_they_are_written() {
-        let meta = r#"{"claudecode/toolUseId":"toolu_1","progressToken":"p"}"#;
-        let params = format!(r#"{{"name":"execute_tool","arguments":{ARGUMENTS},"_meta":{meta}}}"#);
-        let call = Call::read(line(&params).as_bytes()).unwrap();
-        assert_eq!(call.id, "1");
-        assert_eq!(call.tool_use_id.as_deref(), Some("toolu_1"));
-        assert_eq!(call.progress_token.unwrap().get(), "\"p\"");
-        assert_eq!(call.execute.arguments.get(), r#"{"b": 1.0,"a":"\u00e9"}"#);
-    }
-
-    #[test_case(r#"{"name":"list_servers","arguments":{}}"#; "another tool")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":"{}"}}"#; "arguments as a text")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":[]}}"#; "arguments that are a list")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"","tool":"t","args":{}}}"#; "no server")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t"}}"#; "no arguments")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"agent_id":7,"server":"s","tool":"t","args":{}}}"#; "an agent that is a number")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{},"timeout_ms":0}}"#; "no time")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"requestState":"x"}"#; "a further round")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#; "the newest revision, not all of it")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"_meta":{"io.modelcontextprotocol/clientInfo":{}}}"#; "no revision")]
-    #[test_case(r#"{"name":"execute_tool","name":"x","arguments":{"server":"s","tool":"t","args":{}}}"#; "a key twice")]
-    fn what_is_out_of_the_ordinary_is_left_to_rmcp(params: &str) {
-        assert!(Call::read(line(params).as_bytes()).is_none());
-    }
-
-    #[test_case("null"; "no id")]
-    #[test_case("[1]"; "a list")]
-    #[test_case("{}"; "an object")]
-    fn an_odd_id_is_left_to_rmcp(id: &str) {
-        let ordinary = line(&format!(r#"{{"name":"execute_tool","arguments":{ARGUMENTS}}}"#));
-        assert!(Call::read(ordinary.as_bytes()).is_some());
-        let odd = ordinary.replace(r#""id":1"#, &format!(r#""id":{id}"#));
-        assert!(Call::read(odd.as_bytes()).is_none());
     }
 }

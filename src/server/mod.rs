@@ -2,6 +2,7 @@
 
 mod answer;
 mod asking;
+mod call_line;
 mod fast_lane;
 mod gateway_offers;
 mod gateway_server;

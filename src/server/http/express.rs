@@ -8,18 +8,14 @@ use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, HeaderName};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use memchr::memmem;
 use rmcp::model::ErrorCode;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use crate::gateway::{Gateway, GatewayError, Reply};
 use crate::identity::Caller;
-use crate::server::fast_lane::{Call, Revision, answer};
-use crate::server::gateway_tools::{self, EXECUTE_TOOL};
+use crate::server::call_line::{Call, Revision, answer};
+use crate::server::gateway_tools::EXECUTE_TOOL;
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
@@ -34,24 +30,21 @@ pub(super) async fn pass(
     if !is_ordinary(headers) || !gateway.has_servers() {
         return None;
     }
-    let call = Call::read(message).filter(|call| call.revision == Revision::Sessionless)?;
+    let mut call = Call::read(message).filter(|call| call.revision == Revision::Sessionless)?;
     if call.progress_token.is_some() || call.tool_use_id.is_some() {
         return None;
     }
     let sender = caller.cloned().unwrap_or_else(Caller::main);
-    let call_id = call.id.trim_matches('"').to_owned();
-    let who = gateway_tools::who(Ok(sender), call.agent_id, call_id);
-    let mut execute = call.execute;
-    execute.cancelled = CancellationToken::new();
-    let client_is_gone = execute.cancelled.clone().drop_guard();
+    let who = call.who(Ok(sender));
+    let client_is_gone = call.execute.cancelled.clone().drop_guard();
     let (sender, receiver) = oneshot::channel();
     let reply: Reply = Box::new(move |result| drop(sender.send(result)));
-    gateway.pass(who, execute, reply).ok()?;
+    gateway.pass(who, call.execute, reply).ok()?;
     // It is dropped only where the whole process ends.
     let result = receiver.await.unwrap_or(Err(GatewayError::Cancelled));
     client_is_gone.disarm();
     let status = status(&result);
-    let body = answer(&call.id, complete(result));
+    let body = answer(&call.id, call.revision, result);
     let response = Response::builder().status(status).header(CONTENT_TYPE, JSON);
     response.body(Body::from(body)).ok()
 }
@@ -84,35 +77,6 @@ fn status(result: &Result<Box<RawValue>, GatewayError>) -> StatusCode {
         | ErrorCode::HEADER_MISMATCH => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
     }
-}
-
-/// A result as this revision has it: it says that nothing follows.
-fn complete(result: Result<Box<RawValue>, GatewayError>) -> Result<Box<RawValue>, GatewayError> {
-    let raw = match result {
-        Ok(raw) => raw,
-        Err(error @ GatewayError::Downstream { .. }) => return Err(error),
-        Err(error) => {
-            RawValue::from_string(gateway_tools::failure_json(&error)).map_err(|_| error)?
-        }
-    };
-    let Some(fields) = raw.get().strip_suffix('}').filter(|_| !says_so(&raw)) else {
-        return Ok(raw);
-    };
-    let comma = if fields.trim_end() == "{" { "" } else { "," };
-    let whole = format!("{fields}{comma}\"resultType\":\"complete\"}}");
-    Ok(RawValue::from_string(whole).unwrap_or(raw))
-}
-
-/// Whether a result has the field already; the same word deeper down is somebody else's.
-fn says_so(raw: &RawValue) -> bool {
-    #[derive(Deserialize)]
-    struct Fields {
-        #[serde(rename = "resultType")]
-        kind: Option<IgnoredAny>,
-    }
-    // Most results do not have the word, and are not read for it.
-    memmem::find(raw.get().as_bytes(), b"\"resultType\"").is_some()
-        && serde_json::from_str::<Fields>(raw.get()).is_ok_and(|fields| fields.kind.is_some())
 }
 
 #[cfg(test)]
@@ -151,14 +115,5 @@ mod tests {
             headers.insert(name, value.parse().unwrap());
         }
         assert!(!is_ordinary(&headers));
-    }
-
-    #[test_case(r#"{"content":[]}"#, r#"{"content":[],"resultType":"complete"}"#; "a result")]
-    #[test_case("{ }", r#"{ "resultType":"complete"}"#; "nothing")]
-    #[test_case(r#"{"x":{"resultType":1}}"#, r#"{"x":{"resultType":1},"resultType":"complete"}"#; "the word deeper down")]
-    #[test_case(r#"{"resultType":"input_required"}"#, r#"{"resultType":"input_required"}"#; "one that says so itself")]
-    fn a_result_says_that_nothing_follows(raw: &str, expected: &str) {
-        let raw = RawValue::from_string(raw.to_owned()).unwrap();
-        assert_eq!(complete(Ok(raw)).unwrap().get(), expected);
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use super::{Stage, code, execute, faulty, said, until};
-use crate::support::http::{HttpServer, Request, initialize, modern_post};
+use crate::support::http::{HttpServer, Request, initialize, modern, modern_post};
 use crate::support::mcp::{McpClient, text};
 
 #[test]
@@ -65,6 +65,31 @@ fn assert_both_are_recorded_alike(stage: &Stage) {
         log.lines().map(line).filter(|line| line["operation"] == "execute_tool").collect();
     assert_eq!(lines.len(), 3, "{log}");
     assert_eq!(lines[1], lines[2], "who, what, by which rule, and the sizes");
+}
+
+#[test_case("dev", "good", "echo"; "an answer")]
+#[test_case("dev", "good", "odd"; "every kind of content")]
+#[test_case("dev", "good", "protocol_error"; "an error of the protocol")]
+#[test_case("dev", "good", "ecoh"; "a tool that is not there")]
+#[test_case("guest", "good", "odd"; "a refusal")]
+fn in_the_revision_without_a_handshake_too(agent: &str, server: &str, tool: &str) {
+    let stage = Stage::with(&["good"]);
+    let mut client = McpClient::start(stage.command());
+    let mut send = |arguments: Value| {
+        let id = client.next_id();
+        let params = json!({ "name": "execute_tool", "arguments": arguments });
+        client.send(&modern(id, "tools/call", params));
+        let mut answer = client.answer(id);
+        answer.as_object_mut().unwrap().remove("id");
+        answer
+    };
+    // The first request decides how the connection is used, and is never a short one.
+    send(json!({ "agent_id": "dev", "server": "good", "tool": "echo", "args": {} }));
+    let mut arguments = json!({ "agent_id": agent, "server": server, "tool": tool, "args": {} });
+    let short = send(arguments.clone());
+    arguments["nobody-reads-this"] = json!(true);
+    assert_eq!(short, send(arguments));
+    assert_both_are_recorded_alike(&stage);
 }
 
 #[test_case("dev", "good", "echo"; "an answer")]
