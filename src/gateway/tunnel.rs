@@ -4,6 +4,7 @@
 //! What the agent's file does not allow is not in the list, and is refused when it is called anyway.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::ProgressNotificationParam;
@@ -287,7 +288,10 @@ impl Tunnel {
         let Some(token) = token else { return downstream.call_tool(call).await };
         let (sender, progress) = mpsc::channel(PROGRESS_WAITING);
         call.progress = Some(sender);
-        let told = |news: ProgressNotificationParam| tell(server, &progress_message(&token, news));
+        let told = |news: ProgressNotificationParam| {
+            tell(server, &progress_message(&token, news));
+            ready(())
+        };
         telling(downstream.call_tool(call), progress, told).await
     }
 

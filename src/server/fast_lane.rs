@@ -7,6 +7,7 @@
 //! is rmcp's.
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -254,7 +255,10 @@ impl<D: Desk> Sorter<D> {
         let (desk, outbox) = (Arc::clone(&self.desk), self.outbox.clone());
         tokio::spawn(async move {
             let Some(gateway) = desk.gateway() else { return };
-            let tell = |news| drop(outbox.push(progress_line(&token, news).as_bytes()));
+            let tell = |news| {
+                let _ = outbox.push(progress_line(&token, news).as_bytes());
+                ready(())
+            };
             reply(telling(gateway.execute(&who, execute), progress, tell).await);
         });
     }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::raw_results::RawSlot;
 use super::who::tool_use_id;
-use crate::gateway::{Execute, Gateway, GatewayError, ToolsWanted, Who};
+use crate::gateway::{Execute, Gateway, GatewayError, ToolsWanted, Who, telling};
 use crate::identity::{Caller, Doubt};
 
 const LIST_SERVERS: &str = "list_servers";
@@ -173,25 +173,14 @@ async fn execute(
     let Some(token) = context.meta.get_progress_token() else {
         return gateway.execute(who, request).await;
     };
-    let (sender, mut progress) = mpsc::channel::<ProgressNotificationParam>(PROGRESS_WAITING);
+    let (sender, progress) = mpsc::channel(PROGRESS_WAITING);
     request.progress = Some(sender);
-    let tell = async |mut news: ProgressNotificationParam| {
+    let tell = |mut news: ProgressNotificationParam| {
         news.progress_token = token.clone();
-        let _ = context.peer.notify_progress(news).await;
+        let told = context.peer.notify_progress(news);
+        async move { drop(told.await) }
     };
-    let mut executing = std::pin::pin!(gateway.execute(who, request));
-    loop {
-        tokio::select! {
-            result = &mut executing => {
-                // What was reported before the answer is told before the answer.
-                while let Ok(news) = progress.try_recv() {
-                    tell(news).await;
-                }
-                return result;
-            }
-            Some(news) = progress.recv() => tell(news).await,
-        }
-    }
+    telling(gateway.execute(who, request), progress, tell).await
 }
 
 fn structured(text: String, value: Value) -> CallToolResult {

@@ -171,11 +171,11 @@ fn definitions_keep_what_the_server_says() {
     assert_eq!(serde_json::from_str::<Value>(text(&result)).unwrap(), result["structuredContent"]);
 }
 
-#[test]
-fn progress_comes_in_order_under_the_callers_own_token() {
+#[test_case(json!({ "agent_id": "dev", "server": "good", "tool": "progress", "args": {} }); "the short way")]
+#[test_case(json!({ "agent_id": "dev", "server": "good", "tool": "progress" }); "the long way")]
+fn progress_comes_in_order_under_the_callers_own_token(arguments: Value) {
     let stage = Stage::with(&["good"]);
     let mut client = stage.connect();
-    let arguments = json!({ "agent_id": "dev", "server": "good", "tool": "progress" });
     let params = json!({ "name": "execute_tool", "arguments": arguments, "_meta": { "progressToken": "mine" } });
     assert_eq!(text(&client.request("tools/call", params)), "done");
     let steps: Vec<(String, String)> = client
