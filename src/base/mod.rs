@@ -7,6 +7,7 @@ mod ids;
 mod json_lines;
 mod lock;
 mod process;
+mod program;
 mod scratch;
 mod shared_log;
 mod text;
@@ -22,6 +23,7 @@ pub use ids::{AgentName, InvalidAgentName, RESERVED_MAIN, RunId};
 pub use json_lines::{Lined, LinedMember, LinedValue, NotJson, parse_json_lines};
 pub use lock::{FileLock, LockBusy};
 pub use process::ProcessStat;
+pub use program::find_program;
 pub use scratch::{
     create_new_dir, make_private, remove_empty_dir, remove_tree, rename, write_new, write_program,
     write_volatile,

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::env;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use crate::base::{RunId, create_private_dir, read_bounded, write_atomic};
+use crate::base::{RunId, create_private_dir, find_program, read_bounded, write_atomic};
 use crate::config::Settings;
 use crate::outcome::{Code, Failure};
 use crate::plan::Features;
@@ -110,11 +109,8 @@ impl Programs {
 
 /// The program that was asked for by name, or the first `claude` on the `PATH`.
 pub fn locate(settings: &Settings) -> Result<PathBuf, Failure> {
-    let found = match &settings.claude {
-        Some(path) if path.components().count() > 1 => executable(path).then(|| path.clone()),
-        Some(name) => on_path(name),
-        None => on_path(Path::new("claude")),
-    };
+    let wanted = settings.claude.as_deref().unwrap_or(Path::new("claude"));
+    let found = find_program(wanted, env::var_os("PATH").as_deref());
     found.ok_or_else(|| {
         let what = match &settings.claude {
             Some(path) => format!("`{}` (from ADJUTANT_CLAUDE) is no program", path.display()),
@@ -122,15 +118,6 @@ pub fn locate(settings: &Settings) -> Result<PathBuf, Failure> {
         };
         Failure::new(Code::SpawnFailed, what, INSTALL)
     })
-}
-
-fn on_path(name: &Path) -> Option<PathBuf> {
-    let folders = env::var_os("PATH")?;
-    env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| executable(path))
-}
-
-fn executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 fn stamp(path: &Path) -> std::io::Result<Stamp> {

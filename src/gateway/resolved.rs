@@ -4,12 +4,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::ffi::OsString;
 use std::path::Path;
+use std::{env, fmt};
 
 use super::launch::Launch;
 use super::secrets::Secrets;
 use super::server_config::ServerSpec;
+use crate::base::find_program;
 use crate::catalog::{Dialect, ServerLaunch, Template};
 
 /// What a server is started with, secrets included.
@@ -40,6 +42,30 @@ impl Network {
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Network").field("dialect", &self.dialect).finish_non_exhaustive()
+    }
+}
+
+impl ServerSpec {
+    /// What keeps the server from being started here, seen without starting it: a variable that is not set, a program
+    /// that is not there. Relative folders are under `root`.
+    pub fn obstacle(&self, root: &Path) -> Option<String> {
+        match resolve(self, root, &|name| env::var(name).ok()) {
+            Err(reason) => Some(reason),
+            Ok((Resolved::Process(launch), _)) => {
+                let own_path = launch.variables.get("PATH").map(OsString::from);
+                let folders = own_path.or_else(|| env::var_os("PATH"));
+                // With a folder in its name it is looked for from the server's own.
+                let name = match launch.program.contains('/') {
+                    true => launch.folder.join(&launch.program),
+                    false => launch.program.into(),
+                };
+                let found = find_program(&name, folders.as_deref());
+                let ServerLaunch::Stdio { command, .. } = &self.launch else { return None };
+                // As written: a variable in it may be a secret.
+                found.is_none().then(|| format!("there is no program `{}`", command.as_written()))
+            }
+            Ok((Resolved::Network(_), _)) => None,
+        }
     }
 }
 

@@ -1,5 +1,10 @@
 //! The README's first command, as a newcomer runs it.
 
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::gateway::faulty;
 use crate::support::TestContext;
 use crate::support::stage::{NEW, Stage};
 
@@ -52,6 +57,39 @@ fn the_doctor_makes_a_round_trip_and_tells_no_secret() {
         "{said}"
     );
     assert!(said.contains("ok    live") && !said.contains("sk-ant-scripted"), "{said}");
+}
+
+#[test]
+fn the_doctor_looks_at_the_servers_and_starts_them_only_when_asked_to() {
+    let context = TestContext::new();
+    let servers = json!({
+        "good": { "command": "/bin/sh", "args": ["-c", "touch started; exec \"$0\"", faulty()] },
+        "gone": { "command": "no-such-program" },
+        "unset": { "command": "sh", "env": { "TOKEN": "${NOBODY_SETS_THIS}" } },
+    });
+    context.write(".mcp.json", json!({ "mcpServers": servers }).to_string());
+    let own = "mcp_servers:\n  - name: own\n    command: nor-this";
+    context.write(
+        "agents/helper/agent.md",
+        format!("---\nname: helper\ndescription: d\n{own}\n---\nx\n"),
+    );
+    let ask = |mut command: Command| {
+        let output = command.output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = ask(context.adjutant(["doctor"]));
+    for sentence in [
+        "ok    servers      can be started: good\n",
+        "`gone`: there is no program `no-such-program`",
+        "`unset`: the variable `NOBODY_SETS_THIS` is not set",
+        "`own of helper`: there is no program `nor-this`",
+    ] {
+        assert!(said.contains(sentence), "{sentence}: {said}");
+    }
+    assert!(!context.root().join("started").exists());
+    let said = ask(context.adjutant(["doctor", "--live"]));
+    assert!(said.contains("ok    servers      answer: good ("), "{said}");
+    assert!(context.root().join("started").exists());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `adjutant doctor`: is everything there that a delegation needs?
+//! The command: what is looked at, in which order, and the round trip to the model.
 
 use std::fs;
 use std::path::Path;
@@ -6,29 +6,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::exit::Exit;
-use super::fit::behind;
-use super::runtime::quiet_gateway;
-use super::{render, runtime};
+use super::finding::{Finding, FindingState, bad, good, warned};
+use super::servers::{Look, servers};
 use crate::base::{ScratchDir, write_project_file};
 use crate::call::{Nobody, Orchestrator, Programs, Request, StatusBoard, credentials};
 use crate::catalog::Snapshot;
+use crate::cli::exit::Exit;
+use crate::cli::runtime::quiet_gateway;
+use crate::cli::{render, runtime};
 use crate::config::Settings;
 use crate::identity::Caller;
 use crate::outcome::Outcome;
 use crate::worker::Shutdown;
 
-/// Look at `claude`, the credentials, the folders and the agents, and say what to do
+/// Look at `claude`, the credentials, the folders, the agents and the MCP servers, and say what to do
 ///
-/// Nothing is changed, and no value of any credential is printed. `--live` also asks the model one small question.
+/// Nothing is changed, and no value of any credential is printed. `--live` also starts every server to ask for its
+/// tools, and asks the model one small question.
 /// Exit code 0, also with warnings; 1 if something is missing that a delegation needs.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant doctor\n  adjutant doctor --live")]
-pub(super) struct DoctorArguments {
-    /// Also make one round trip to the model (costs a fraction of a cent)
+pub(in crate::cli) struct DoctorArguments {
+    /// Also start every server, and make one round trip to the model (costs a fraction of a cent)
     #[arg(long)]
     live: bool,
     /// Print the findings as JSON
@@ -36,36 +37,20 @@ pub(super) struct DoctorArguments {
     json: bool,
 }
 
-/// One thing that was looked at.
-#[derive(Debug, Serialize)]
-struct Finding {
-    what: &'static str,
-    state: FindingState,
-    found: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum FindingState {
-    Good,
-    Warned,
-    Bad,
-}
-
-pub(super) fn run(arguments: &DoctorArguments, settings: Settings) -> Exit {
+pub(in crate::cli) fn run(arguments: &DoctorArguments, settings: Settings) -> Exit {
     let (live, json) = (arguments.live, arguments.json);
     runtime::block_on(async move {
         let mut findings = vec![program(&settings).await, sign_in()];
         findings.extend(project(&settings));
+        findings
+            .extend(servers(&settings, if live { Look::Inside } else { Look::FromOutside }).await);
         if live {
             findings.push(round_trip(&settings).await);
         }
         if json {
             render::json(&findings);
         } else {
-            findings.iter().for_each(show);
+            findings.iter().for_each(Finding::show);
         }
         match findings.iter().any(|finding| finding.state == FindingState::Bad) {
             true => Exit::Failure,
@@ -201,28 +186,4 @@ async fn round_trip(settings: &Settings) -> Finding {
         }
         Outcome::Failed(failure) => bad("live", failure.message.clone(), &failure.help),
     }
-}
-
-fn show(finding: &Finding) {
-    let mark = match finding.state {
-        FindingState::Good => "ok  ",
-        FindingState::Warned => "warn",
-        FindingState::Bad => "BAD ",
-    };
-    render::data(behind(&format!("{mark}  {:<12} ", finding.what), &finding.found));
-    if let Some(advice) = &finding.advice {
-        render::data(behind(&format!("      {:<12} → ", ""), advice));
-    }
-}
-
-fn good(what: &'static str, found: String) -> Finding {
-    Finding { what, state: FindingState::Good, found, advice: None }
-}
-
-fn warned(what: &'static str, found: String, advice: &str) -> Finding {
-    Finding { what, state: FindingState::Warned, found, advice: Some(advice.to_owned()) }
-}
-
-fn bad(what: &'static str, found: String, advice: &str) -> Finding {
-    Finding { what, state: FindingState::Bad, found, advice: Some(advice.to_owned()) }
 }
