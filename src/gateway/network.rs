@@ -10,6 +10,7 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode, redirect};
 use rmcp::RoleClient;
+use rmcp::transport::common::client_side_sse::SseRetryPolicy;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::transport::{StreamableHttpClientTransport, Transport};
 use tokio::sync::watch;
@@ -21,6 +22,8 @@ use super::untouched::Untouched;
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 const MOST_REDIRECTS: usize = 10;
+const RESUME_AFTER: [Duration; 3] =
+    [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(500)];
 
 /// Prepares a connection; nothing is sent yet. The error is one line without secrets.
 pub(super) fn connect(
@@ -29,6 +32,7 @@ pub(super) fn connect(
 ) -> Result<impl Transport<RoleClient> + 'static + use<>, String> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(place.url.as_str());
     config.custom_headers = headers(place)?;
+    config.retry_config = Arc::new(Resuming);
     let client = SignedClient::new(Untouched(http_client()?), keeper);
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }
@@ -57,6 +61,17 @@ pub(super) async fn connect_events(
             }
             Err(reason)
         }
+    }
+}
+
+/// How often a stream that broke off is asked for again: long enough for a hiccup, and short enough that whoever waits for an
+/// answer of a server that is gone is told so, rather than at the deadline.
+#[derive(Debug)]
+struct Resuming;
+
+impl SseRetryPolicy for Resuming {
+    fn retry(&self, attempts: usize) -> Option<Duration> {
+        RESUME_AFTER.get(attempts).copied()
     }
 }
 

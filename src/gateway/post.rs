@@ -7,7 +7,9 @@ use reqwest::header::{
     ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use reqwest::{Client, Response, StatusCode};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+};
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, StreamableHttpError,
     StreamableHttpPostResponse,
@@ -49,7 +51,7 @@ impl Post {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
-        let response = request.json(&self.message).send().await?;
+        let response = request.json(&self.message).send().await.map_err(without_address)?;
         let status = response.status();
         if let Some(refusal) = refusal(status, response.headers()) {
             return Err(refusal);
@@ -60,7 +62,7 @@ impl Post {
             }
             StatusCode::NOT_FOUND if in_session => Err(StreamableHttpError::SessionExpired),
             status if status.is_success() => self.answer(response).await,
-            status => self.failure(status, response).await,
+            status => self.failure(status, response, in_session).await,
         }
     }
 
@@ -87,6 +89,13 @@ impl Post {
         }
     }
 
+    fn request_id(&self) -> Option<RequestId> {
+        match &self.message {
+            JsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        }
+    }
+
     /// The handshake is rmcp's own and stays typed.
     fn is_handshake(&self) -> bool {
         matches!(&self.message, JsonRpcMessage::Request(request)
@@ -98,6 +107,7 @@ impl Post {
         &self,
         status: StatusCode,
         response: Response,
+        in_session: bool,
     ) -> Result<StreamableHttpPostResponse, Problem> {
         let overloaded = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
         let retry_after = header(response.headers(), RETRY_AFTER.as_str());
@@ -112,10 +122,17 @@ impl Post {
         let asks_who = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if is_json
             && !asks_who
-            && let Ok(error @ JsonRpcMessage::Error(_)) =
+            && let Ok(JsonRpcMessage::Error(mut error)) =
                 serde_json::from_str::<ServerJsonRpcMessage>(&body)
         {
-            return Ok(StreamableHttpPostResponse::Json(error, session));
+            let asked = self.request_id();
+            // Most servers know a session no longer with 404; some with this, and without a word about the request.
+            if error.id != asked && in_session && status == StatusCode::BAD_REQUEST {
+                return Err(StreamableHttpError::SessionExpired);
+            }
+            // It answers this message, whatever it says: nobody else waits for it.
+            error.id = asked;
+            return Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), session));
         }
         if overloaded {
             return Err(failed());
@@ -155,6 +172,11 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
+/// An error of HTTP without the address, which may hold a secret and which libraries write into our log.
+pub(super) fn without_address(error: reqwest::Error) -> Problem {
+    StreamableHttpError::Client(error.without_url())
+}
+
 fn unexpected(sentence: String) -> Problem {
     StreamableHttpError::UnexpectedServerResponse(sentence.into())
 }
@@ -162,7 +184,7 @@ fn unexpected(sentence: String) -> Problem {
 /// The whole body, if it is not too large.
 async fn text(mut response: Response, largest: usize) -> Result<String, Problem> {
     let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await? {
+    while let Some(piece) = response.chunk().await.map_err(without_address)? {
         if body.len() + piece.len() > largest {
             return Err(unexpected(format!("its answer is larger than {largest} bytes")));
         }

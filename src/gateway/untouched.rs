@@ -18,7 +18,7 @@ use rmcp::transport::streamable_http_client::{
 use serde_json::{Map, Value};
 use sse_stream::{Sse, SseStream};
 
-use super::post::{Post, Problem};
+use super::post::{Post, Problem, without_address};
 
 /// What a packed result is packed under.
 const PACKED: &str = "adjutant/packed";
@@ -50,7 +50,7 @@ pub(super) fn packed(data: String) -> String {
 pub(super) fn event_stream(response: Response, largest: usize, pack: bool) -> Events {
     let mut size = EventSize { largest, line: 0, event: 0 };
     let bytes = response.bytes_stream().map(move |piece| {
-        let piece = piece.map_err(io::Error::other)?;
+        let piece = piece.map_err(|error| io::Error::other(error.without_url()))?;
         size.observe(&piece)?;
         Ok::<_, io::Error>(piece)
     });
@@ -92,6 +92,14 @@ impl EventSize {
             }
         }
         Ok(())
+    }
+}
+
+/// A problem that names no address.
+fn discreet(problem: Problem) -> Problem {
+    match problem {
+        StreamableHttpError::Client(error) => without_address(error),
+        other => other,
     }
 }
 
@@ -146,7 +154,8 @@ impl StreamableHttpClient for Untouched {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Result<(), Problem> {
-        self.0.delete_session(uri, session_id, auth_header, custom_headers).await
+        let deleted = self.0.delete_session(uri, session_id, auth_header, custom_headers);
+        deleted.await.map_err(discreet)
     }
 
     async fn get_stream(
@@ -159,7 +168,7 @@ impl StreamableHttpClient for Untouched {
     ) -> Result<Events, Problem> {
         let opening =
             self.0.get_stream(uri, session_id, last_event_id, auth_header, custom_headers);
-        opening.await.map(packed_events)
+        opening.await.map(packed_events).map_err(discreet)
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -179,7 +188,7 @@ impl StreamableHttpClient for Untouched {
             custom_headers,
             largest,
         );
-        opening.await.map(packed_events)
+        opening.await.map(packed_events).map_err(discreet)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Servers on the network: every header there, none anywhere else, and back when they are back.
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -118,13 +119,19 @@ fn an_error_in_the_protocols_words_stays_one_whatever_its_status(status: &'stati
     assert_eq!(answer["error"]["data"], json!({ "hint": 1 }), "{answer}");
 }
 
-#[test]
-fn a_session_that_the_server_has_forgotten_is_begun_again() {
+const NO_SESSION: &str = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;
+
+#[test_case("404 Not Found", ""; "as the protocol says")]
+#[test_case("400 Bad Request", NO_SESSION; "as many servers do")]
+fn a_session_that_the_server_has_forgotten_is_begun_again(
+    status: &'static str,
+    body: &'static str,
+) {
     let calls = AtomicUsize::new(0);
     let far = HttpServer::start(move |request, stream| {
         let is_call = request.body["method"] == "tools/call";
         if is_call && calls.fetch_add(1, Ordering::SeqCst) == 1 {
-            return respond(stream, "404 Not Found", "", "");
+            return respond(stream, status, "content-type: application/json\r\n", body);
         }
         streamable(request, stream);
     });
@@ -135,6 +142,64 @@ fn a_session_that_the_server_has_forgotten_is_begun_again() {
     }
     let begun = far.requests().iter().filter(|sent| sent.body["method"] == "initialize").count();
     assert_eq!(begun, 2);
+}
+
+#[test_case("400 Bad Request"; "a bad request")]
+#[test_case("500 Internal Server Error"; "a fault")]
+fn an_error_that_names_no_request_ends_the_call_it_answers(status: &'static str) {
+    let far = HttpServer::start(move |request, stream| {
+        if request.body["method"] != "tools/call" {
+            return streamable(request, stream);
+        }
+        respond(stream, status, "content-type: application/json\r\n", NO_SESSION);
+    });
+    let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp")) }));
+    let begun = Instant::now();
+    let answer = execute(&mut connect(&stage), "far", "who", json!({}));
+    assert!(answer.to_string().to_lowercase().contains("session"), "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "not at the deadline");
+}
+
+#[test]
+fn a_call_ends_soon_after_its_server_is_gone_also_where_its_stream_could_be_resumed() {
+    let far = HttpServer::start(|request, stream| {
+        if request.body["method"] != "tools/call" {
+            return streamable(request, stream);
+        }
+        let begin = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        write!(stream, "{begin}id: 1\ndata: \n\n").unwrap();
+        // Until the server is gone.
+        let _ = stream.read(&mut [0]);
+    });
+    let stage = Stage::new(&json!({ "far": entry(&far.url("/mcp")) }));
+    let mut client = connect(&stage);
+    let arguments = json!({ "agent_id": "dev", "server": "far", "tool": "who", "args": {} });
+    let call =
+        client.begin("tools/call", json!({ "name": "execute_tool", "arguments": arguments }));
+    until("the call arrives", || {
+        far.requests().into_iter().find(|sent| sent.body["method"] == "tools/call")
+    });
+    drop(far);
+    let begun = Instant::now();
+    assert_eq!(code(&client.answer(call)), "SERVER_UNAVAILABLE");
+    assert!(begun.elapsed() < Duration::from_secs(30), "not at the deadline");
+}
+
+#[test]
+fn e1_a_secret_in_an_address_is_told_nobody() {
+    let far = HttpServer::start(streamable);
+    let url = format!("{}?key=${{FAR_KEY}}", far.url("/mcp"));
+    let stage = Stage::new(&json!({ "far": { "url": url } }));
+    let mut client = connect(&stage);
+    assert_eq!(text(&execute(&mut client, "far", "who", json!({}))), "far {}");
+    drop(far);
+    for _ in 0..2 {
+        let answer = execute(&mut client, "far", "who", json!({}));
+        assert_eq!(code(&answer), "SERVER_UNAVAILABLE");
+        assert!(!answer.to_string().contains(KEY), "{answer}");
+    }
+    drop(client);
+    nothing_told(&stage);
 }
 
 #[test]
