@@ -22,7 +22,8 @@ enum LogFormat {
 /// Starts the log; `RUST_LOG` says how much, `level` where it is silent.
 pub(super) fn start(arguments: &LogArguments, level: &str) {
     let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(format!("warn,adjutant={level}")));
+        // The library says of every refusal what we say of some.
+        .unwrap_or_else(|_| EnvFilter::new(format!("warn,rmcp::service=error,adjutant={level}")));
     let filter = secrets_kept_out(filter);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second start in one process keeps the first log.

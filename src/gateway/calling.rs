@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::{Connection, FAREWELL, RequestOptions, downstream};
 use super::error::GatewayError;
-use super::shortcut::{Answered, Progress, Sent, Shortcut};
+use super::shortcut::{Answered, NoResult, Progress, Sent, Shortcut};
 use super::tapped::ProgressSink;
 
 impl Connection {
@@ -86,7 +86,10 @@ impl Connection {
     /// What an answer means.
     pub(super) fn called(&self, answered: Answered) -> Result<Box<RawValue>, GatewayError> {
         self.worked.store(true, Ordering::Relaxed);
-        answered.map_err(downstream)
+        answered.map_err(|no_result| match no_result {
+            NoResult::Error(error) => downstream(error),
+            NoResult::Unusable(reason) => self.unusable(reason),
+        })
     }
 
     /// A call could not even be sent: the server is gone, or does not read its stdin.

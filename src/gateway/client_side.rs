@@ -52,7 +52,7 @@ impl Service<RoleClient> for ClientSide {
             ServerRequest::ElicitRequest(_) => "elicitation",
             _ => "this request",
         };
-        tracing::warn!(server = %self.server, "refused {asked}, which the server asked for");
+        self.log.refused(asked);
         let message = format!("{asked} is not available through the gateway");
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
     }
@@ -101,11 +101,20 @@ pub(super) struct ServerLog {
     server: Arc<str>,
     secrets: Secrets,
     lines: Arc<AtomicU32>,
+    refusals: Arc<AtomicU32>,
 }
 
 impl ServerLog {
     pub(super) fn new(server: Arc<str>, secrets: Secrets) -> Self {
-        Self { server, secrets, lines: Arc::new(AtomicU32::new(0)) }
+        Self { server, secrets, lines: Arc::default(), refusals: Arc::default() }
+    }
+
+    /// Notes that the server asked for something that it does not get: the first time, the second, the fourth, …
+    fn refused(&self, asked: &str) {
+        let count = self.refusals.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if count.is_power_of_two() {
+            tracing::warn!(server = %self.server, count, "refused {asked}, which the server asked for");
+        }
     }
 
     pub(super) fn line(&self, text: &str) {

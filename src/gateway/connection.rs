@@ -172,7 +172,12 @@ impl Connection {
     }
 
     pub(super) fn no_json(&self, error: &serde_json::Error) -> GatewayError {
-        GatewayError::unavailable(&self.server, format!("its answer is no JSON: {error}"))
+        self.unusable(format!("its answer is no JSON: {error}"))
+    }
+
+    /// It answered, and nothing can be done with that.
+    pub(super) fn unusable(&self, reason: impl Into<String>) -> GatewayError {
+        GatewayError::unavailable(&self.server, reason)
     }
 
     fn answered(&self, result: ServerResult) -> Result<Value, GatewayError> {

@@ -24,6 +24,8 @@ use super::shortcut::Shortcut;
 
 /// The longest message that is taken from a server; rmcp's own limit.
 const MAX_LINE: usize = 16 * 1024 * 1024;
+/// What is kept of either end of a longer one: enough to see which call it answers.
+const END: usize = 256;
 /// A line buffer is given back once it grew beyond this.
 const KEPT_BUFFER: usize = 256 * 1024;
 /// A server that does not read its stdin for so long is not coming back.
@@ -34,8 +36,8 @@ pub(super) struct Lines<R> {
     server: Arc<str>,
     read: BufReader<R>,
     line: Vec<u8>,
-    /// The rest of an oversized line is still to be skipped.
-    skipping: bool,
+    /// The rest of an oversized line is still to be skipped; its two ends.
+    skipping: Option<[Vec<u8>; 2]>,
     /// How many lines were no messages; the first few are logged.
     noise: u64,
     handshake: Option<RequestId>,
@@ -58,7 +60,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             server,
             read: BufReader::with_capacity(64 * 1024, read),
             line: Vec::new(),
-            skipping: false,
+            skipping: None,
             noise: 0,
             handshake: None,
         }
@@ -80,22 +82,28 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             }
             let end = memchr::memchr(b'\n', available);
             let taken = end.map_or(available.len(), |end| end + 1);
-            let fits = self.line.len() + taken <= MAX_LINE;
-            if !self.skipping && fits {
-                self.line.extend_from_slice(available.get(..taken).unwrap_or_default());
+            let piece = available.get(..taken).unwrap_or_default();
+            if let Some([_, tail]) = &mut self.skipping {
+                keep_end(tail, piece);
+            } else {
+                self.line.extend_from_slice(piece);
             }
             self.read.consume(taken);
-            if !self.skipping && !fits {
-                self.skipping = true;
-                self.line = Vec::new();
+            if self.line.len() > MAX_LINE {
+                let mut line = std::mem::take(&mut self.line);
+                let mut tail = Vec::new();
+                keep_end(&mut tail, &line);
+                line.truncate(END);
+                line.shrink_to_fit();
+                self.skipping = Some([line, tail]);
                 self.count_noise("a message is larger than 16 MiB and was dropped");
             }
-            if end.is_some() {
-                if self.skipping {
-                    self.skipping = false;
-                    continue;
+            match (end, self.skipping.take_if(|_| end.is_some())) {
+                (Some(_), Some([begin, end])) => {
+                    self.shortcut.give_up(&begin, &end, "its answer is larger than 16 MiB");
                 }
-                return Some(());
+                (Some(_), None) => return Some(()),
+                (None, _) => {}
             }
         }
     }
@@ -113,6 +121,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             true => Ok(None),
             false => parse(&self.line, &mut self.handshake),
         };
+        if parsed.is_err() {
+            let begin = self.line.get(..END).unwrap_or(&self.line);
+            let end = self.line.get(self.line.len().saturating_sub(END)..).unwrap_or_default();
+            self.shortcut.give_up(begin, end, "its answer is no JSON that can be read");
+        }
         if self.line.capacity() > KEPT_BUFFER {
             self.line = Vec::new();
         } else {
@@ -127,6 +140,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             }
         }
     }
+}
+
+/// Adds to the end of a line of which no more than [`END`] bytes are kept.
+fn keep_end(tail: &mut Vec<u8>, piece: &[u8]) {
+    let kept = piece.len().min(END);
+    tail.drain(..(tail.len() + kept).saturating_sub(END));
+    tail.extend_from_slice(piece.get(piece.len() - kept..).unwrap_or_default());
 }
 
 /// `Ok(None)` for an empty line, `Err` for noise.

@@ -10,6 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use memchr::memmem;
 use rmcp::model::ErrorData;
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,7 +26,16 @@ use crate::base::one_line;
 const FIRST_ID: u32 = 1 << 30;
 
 /// What a server answered.
-pub(super) type Answered = Result<Box<RawValue>, ErrorData>;
+pub(super) type Answered = Result<Box<RawValue>, NoResult>;
+
+/// An answer that is no result.
+#[derive(Debug)]
+pub(super) enum NoResult {
+    /// The server said no, in the protocol's words.
+    Error(ErrorData),
+    /// It cannot be used, and why.
+    Unusable(&'static str),
+}
 
 /// The way of tool calls through one connection; clones share it.
 #[derive(Clone)]
@@ -164,12 +174,33 @@ impl Shortcut {
         // Some servers answer a numeric id with its text.
         let Ok(id) = id.get().trim_matches('"').parse::<u32>() else { return false };
         let answered = match (result, error) {
-            (Some(result), _) => Ok(result.to_owned()),
-            (None, Some(error)) => Err(serde_json::from_str(error.get()).unwrap_or_else(|_| {
-                ErrorData::internal_error("the server answered with a malformed error", None)
-            })),
-            (None, None) => return false,
+            (Some(result), _) if result.get().starts_with('{') => Ok(result.to_owned()),
+            (Some(_), _) => Err(NoResult::Unusable("its answer is not the result of a tool")),
+            (None, Some(error)) => {
+                let malformed = || {
+                    ErrorData::internal_error("the server answered with a malformed error", None)
+                };
+                let error = serde_json::from_str(error.get()).unwrap_or_else(|_| malformed());
+                Err(NoResult::Error(error))
+            }
+            (None, None) => Err(NoResult::Unusable("its answer has neither a result nor an error")),
         };
+        self.end(id, answered)
+    }
+
+    /// Ends the call that a line answers which cannot be read, as far as it can be told which one that is. `begin` and `end`
+    /// are what is left of the line.
+    pub(super) fn give_up(&self, begin: &[u8], end: &[u8], reason: &'static str) {
+        let ids = [last_id(end), first_id(begin)];
+        for id in ids.into_iter().flatten() {
+            if self.end(id, Err(NoResult::Unusable(reason))) {
+                return;
+            }
+        }
+    }
+
+    /// Hands an answer to whoever waits for it; `false` where nobody does.
+    fn end(&self, id: u32, answered: Answered) -> bool {
         let waiter = self.waiting().calls.remove(&id);
         match waiter {
             // Who no longer waits has taken the call back.
@@ -201,6 +232,24 @@ impl Drop for Sent {
     fn drop(&mut self) {
         self.shortcut.waiting().calls.remove(&self.id);
     }
+}
+
+const ID: &[u8] = b"\"id\":";
+
+fn first_id(text: &[u8]) -> Option<u32> {
+    memmem::find(text, ID).and_then(|at| number(text.get(at + ID.len()..)?))
+}
+
+fn last_id(text: &[u8]) -> Option<u32> {
+    memmem::rfind(text, ID).and_then(|at| number(text.get(at + ID.len()..)?))
+}
+
+/// The number that begins here, in quotation marks or not.
+fn number(text: &[u8]) -> Option<u32> {
+    let text = text.trim_ascii_start();
+    let text = text.strip_prefix(b"\"").unwrap_or(text);
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    str::from_utf8(text.get(..digits)?).ok()?.parse().ok()
 }
 
 /// Whether a call is to be told how far it is.
@@ -256,7 +305,6 @@ mod tests {
     #[test_case("{\"id\":1,\"result\":{}}"; "an id of rmcp")]
     #[test_case("{\"id\":1073741824,\"method\":\"ping\"}"; "a question of the server")]
     #[test_case("{\"method\":\"notifications/progress\"}"; "an announcement")]
-    #[test_case("{\"id\":1073741824}"; "neither result nor error")]
     #[test_case("\u{0}"; "noise")]
     fn what_is_no_answer_of_ours_is_left_to_rmcp(line: &str) {
         let shortcut = Shortcut::new(Outbox::default());
@@ -272,7 +320,28 @@ mod tests {
                 shortcut.send(shortcut.issue(), "t", &arguments("{}"), Progress::Unwanted).unwrap();
             let line = format!(r#"{{"id":"{}","error":{error}}}"#, sent.id);
             assert!(shortcut.deliver(line.as_bytes()));
-            assert_eq!((&mut sent.answer).await.unwrap().unwrap_err().code.0, code);
+            let Err(NoResult::Error(error)) = (&mut sent.answer).await.unwrap() else { panic!() };
+            assert_eq!(error.code.0, code);
         }
+    }
+
+    #[test_case(r#"{"id":ID}"#; "neither result nor error")]
+    #[test_case(r#"{"id":ID,"result":"hello"}"#; "a result that is a text")]
+    #[test_case(r#"{"id":"ID","result":[]}"#; "a result that is a list")]
+    fn an_answer_that_cannot_be_used_ends_its_call(line: &str) {
+        let shortcut = Shortcut::new(Outbox::default());
+        let mut sent = shortcut.send(FIRST_ID, "t", &arguments("{}"), Progress::Unwanted).unwrap();
+        assert!(shortcut.deliver(line.replace("ID", &FIRST_ID.to_string()).as_bytes()));
+        assert!(matches!(sent.answer.try_recv().unwrap(), Err(NoResult::Unusable(_))));
+    }
+
+    #[test_case(r#"{"jsonrpc":"2.0","id":ID,"result":{"id":1"#, r#"x","id":2}"#; "the id comes first")]
+    #[test_case(r#"{"result":{"id":1,"#, r#""id":3},"jsonrpc":"2.0","id": "ID"}"#; "the id comes last")]
+    fn a_line_that_cannot_be_read_ends_its_call(begin: &str, end: &str) {
+        let shortcut = Shortcut::new(Outbox::default());
+        let mut sent = shortcut.send(FIRST_ID, "t", &arguments("{}"), Progress::Unwanted).unwrap();
+        let [begin, end] = [begin, end].map(|text| text.replace("ID", &FIRST_ID.to_string()));
+        shortcut.give_up(begin.as_bytes(), end.as_bytes(), "too large");
+        assert!(matches!(sent.answer.try_recv().unwrap(), Err(NoResult::Unusable("too large"))));
     }
 }

@@ -15,6 +15,7 @@ use rmcp::model::{
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::sync::mpsc;
+use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// Where the progress of one call goes; put into the request's extensions.
@@ -76,11 +77,41 @@ pub(super) struct Tapped<T> {
     inner: T,
     progress: ProgressBook,
     ended: CancellationToken,
+    unasked: Pace,
+}
+
+/// How much a server may say that nobody asked for: announcements, questions, progress. A server that says more is read more
+/// slowly, and what it writes waits in its own pipe.
+#[derive(Default)]
+struct Pace {
+    said: u32,
+    /// When the count begins anew.
+    until: Option<Instant>,
+}
+
+impl Pace {
+    const MOST: u32 = 200;
+    const WITHIN: Duration = Duration::from_millis(100);
+
+    fn count(&mut self) {
+        let now = Instant::now();
+        if self.until.is_none_or(|until| until <= now) {
+            *self = Self { said: 0, until: Some(now + Self::WITHIN) };
+        }
+        self.said += 1;
+    }
+
+    /// Waits where there was too much. Nothing is lost if the wait is given up.
+    async fn keep(&self) {
+        if let Some(until) = self.until.filter(|_| self.said >= Self::MOST) {
+            sleep_until(until).await;
+        }
+    }
 }
 
 impl<T> Tapped<T> {
     pub(super) fn new(inner: T, progress: ProgressBook, ended: CancellationToken) -> Self {
-        Self { inner, progress, ended }
+        Self { inner, progress, ended, unasked: Pace::default() }
     }
 }
 
@@ -99,10 +130,14 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
+            self.unasked.keep().await;
             let Some(message) = self.inner.receive().await else {
                 self.ended.cancel();
                 return None;
             };
+            if matches!(message, JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_)) {
+                self.unasked.count();
+            }
             match &message {
                 JsonRpcMessage::Notification(n) if self.progress.take(&n.notification) => {}
                 _ => return Some(message),

@@ -85,7 +85,11 @@ pub(super) async fn read_all(
         let options = RequestOptions::within(end.duration_since(Instant::now()));
         let mut page = connection.request(method, params, options).await?;
         let Some(Value::Array(found)) = page.get_mut(field).map(Value::take) else {
-            return Ok((items, vec![format!("a page of `{method}` has no `{field}`")]));
+            let problem = format!("a page of its `{method}` has no list `{field}`");
+            return match items.is_empty() {
+                true => Err(connection.unusable(problem)),
+                false => Ok((items, vec![problem])),
+            };
         };
         for item in found {
             bytes += item.to_string().len();

@@ -114,6 +114,7 @@ fn tools(mode: &str, message: &Value) -> Value {
             json!({ "tools": (0..10_000).map(|n| tool(&format!("t{n}"))).collect::<Vec<_>>() })
         }
         "long-name" => json!({ "tools": [tool(&"n".repeat(10_000)), tool("echo")] }),
+        "no-list" => json!({ "tools": "no" }),
         "named" => {
             json!({ "tools": env::args().skip(2).map(|name| tool(&name)).collect::<Vec<_>>() })
         }
@@ -148,6 +149,11 @@ fn good_tools() -> Vec<Value> {
         "count",
         "announce",
         "log",
+        "huge",
+        "text_result",
+        "nothing",
+        "half_a_character",
+        "asks_for_ever",
         "run_subagent",
     ];
     let tool = |name: &str| {
@@ -221,6 +227,26 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
         }
         "cancelled" => said(CANCELLED.load(Ordering::SeqCst).to_string()),
         "count" => said(count.to_string()),
+        "huge" => said("x".repeat(17 << 20)),
+        "text_result" => json!("hello"),
+        "nothing" => return send(&json!({ "jsonrpc": "2.0", "id": message["id"] })),
+        "half_a_character" => {
+            let id = &message["id"];
+            return raw(&[
+                format!("{{\"id\":{id},\"result\":{{\"x\":\"").as_bytes(),
+                b"\xff\"}}\n",
+            ]
+            .concat());
+        }
+        "asks_for_ever" => {
+            thread::spawn(|| {
+                for id in 0.. {
+                    send(&json!({ "jsonrpc": "2.0", "id": id, "method": "sampling/createMessage",
+                        "params": { "messages": [], "maxTokens": 1 } }));
+                }
+            });
+            said("begun".to_owned())
+        }
         "announce" => {
             GROWN.store(true, Ordering::SeqCst);
             let list = arguments["list"].as_str().unwrap_or("tools");

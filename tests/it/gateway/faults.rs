@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use test_case::test_case;
 
 use super::{Stage, code, execute, faulty, said};
-use crate::support::mcp::text;
+use crate::support::mcp::{McpClient, text};
 
 #[test]
 fn g1_a_server_that_dies_in_mid_call_fails_its_calls_at_once_and_comes_back() {
@@ -80,14 +80,19 @@ fn g1_a_hundred_megabytes_of_noise_harm_nothing() {
     let stage = Stage::with(&["floods", "good"]);
     let mut command = stage.command();
     command.env("RUST_LOG", "error");
-    let mut client = crate::support::mcp::McpClient::connect(command);
+    let mut client = McpClient::connect(command);
     let started = client.begin("tools/call", json!({ "name": "execute_tool", "arguments": { "agent_id": "dev", "server": "floods", "tool": "echo" } }));
     assert_eq!(said(&mut client, "good", "echo"), "{}");
     assert_eq!(text(&client.answer(started)), "{}");
-    let status = fs::read_to_string(format!("/proc/{}/status", client.pid())).unwrap();
+    let kilobytes = memory(client.pid());
+    assert!(kilobytes < 100 * 1024, "{kilobytes} kB");
+}
+
+/// The most that a process has held, in kilobytes.
+fn memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let kilobytes: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(kilobytes < 100 * 1024, "{peak}");
+    peak.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[test]
@@ -103,6 +108,48 @@ fn g1_answers_that_make_no_sense_fail_only_their_own_call() {
     assert_eq!(said(&mut client, "good", "twice"), "first");
     assert_eq!(said(&mut client, "good", "garbage"), "after");
     assert_eq!(said(&mut client, "good", "pid"), pid, "and the server stays");
+}
+
+#[test_case("huge", "its answer is larger than 16 MiB")]
+#[test_case("text_result", "its answer is not the result of a tool")]
+#[test_case("nothing", "its answer has neither a result nor an error")]
+#[test_case("half_a_character", "its answer is no JSON that can be read")]
+fn g1_an_answer_that_cannot_be_used_ends_its_call_at_once(tool: &str, reason: &str) {
+    let stage = Stage::with(&["good"]);
+    let mut client = stage.connect();
+    let pid = said(&mut client, "good", "pid");
+    let begun = Instant::now();
+    let result = execute(&mut client, "good", tool, json!({}));
+    assert_eq!(code(&result), "SERVER_UNAVAILABLE", "{result}");
+    assert!(text(&result).contains(reason), "{result}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "not at the deadline");
+    assert_eq!(said(&mut client, "good", "pid"), pid, "and the server stays");
+}
+
+#[test]
+fn g1_a_list_that_is_none_is_no_empty_list() {
+    let stage = Stage::with(&["no-list"]);
+    let result = execute(&mut stage.connect(), "no-list", "echo", json!({}));
+    assert_eq!(code(&result), "SERVER_UNAVAILABLE", "{result}");
+    assert!(text(&result).contains("a page of its `tools/list` has no list `tools`"), "{result}");
+}
+
+#[test]
+fn g1_a_server_that_never_stops_asking_costs_little_and_disturbs_nobody() {
+    let entry = json!({ "command": faulty() });
+    let stage = Stage::new(&json!({ "good": entry, "asking": entry }));
+    let log = stage.context.root().join("log");
+    let mut client = McpClient::connect_logging(stage.command(), fs::File::create(&log).unwrap());
+    said(&mut client, "good", "echo");
+    assert_eq!(said(&mut client, "asking", "asks_for_ever"), "begun");
+    for _ in 0..500 {
+        assert_eq!(said(&mut client, "good", "echo"), "{}");
+    }
+    assert_eq!(said(&mut client, "asking", "echo"), "{}", "it is still served");
+    let kilobytes = memory(client.pid());
+    assert!(kilobytes < 100 * 1024, "{kilobytes} kB");
+    let logged = fs::read_to_string(log).unwrap();
+    assert!(logged.lines().count() < 200, "{logged}");
 }
 
 #[test_case("sampling/createMessage")]
