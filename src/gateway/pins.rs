@@ -70,6 +70,9 @@ impl Pins {
                 since: now(),
                 now: None,
             });
+            if pin.accepted == tool.former_digest {
+                pin.accepted.clone_from(&tool.digest);
+            }
             let differs = pin.accepted != tool.digest;
             pin.now = differs.then(|| tool.digest.clone());
             if differs {
@@ -179,8 +182,12 @@ mod tests {
     use serde_json::Value;
 
     fn list(digest: &str) -> ToolList {
-        let tool =
-            Tool { name: "t".to_owned(), definition: Value::Null, digest: digest.to_owned() };
+        let tool = Tool {
+            name: "t".to_owned(),
+            definition: Value::Null,
+            digest: format!("whole:{digest}"),
+            former_digest: digest.to_owned(),
+        };
         ToolList { tools: vec![tool], ..ToolList::default() }
     }
 
@@ -193,6 +200,19 @@ mod tests {
         assert_eq!(Pins::new(&dir.path().join("data")).trust("s").unwrap(), ["t"]);
         assert!(pins.compare("s", &list("two")).unwrap().is_empty());
         assert_eq!(pins.compare("s", &list("one")).unwrap(), ["t"], "going back is a change too");
+    }
+
+    #[test]
+    fn a_pin_of_the_former_kind_becomes_a_new_one_where_nothing_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tool-pins.json");
+        let pin = r#"{"accepted": "one", "since": "2026-01-01T00:00:00Z"}"#;
+        std::fs::write(&file, format!(r#"{{"format":1,"servers":{{"s":{{"t":{pin}}}}}}}"#))
+            .unwrap();
+        let pins = Pins::new(dir.path());
+        assert_eq!(pins.compare("s", &list("two")).unwrap(), ["t"]);
+        assert!(pins.compare("s", &list("one")).unwrap().is_empty());
+        assert!(std::fs::read_to_string(&file).unwrap().contains("whole:one"));
     }
 
     #[test]

@@ -44,8 +44,10 @@ pub struct Tool {
     pub name: String,
     /// The whole definition, annotations and output schema included, unchanged.
     pub definition: Value,
-    /// A digest of name, description and schema.
+    /// A digest of the whole definition: whatever of it reaches an agent can talk to it.
     pub digest: String,
+    /// The digest that pins were made of before: name, description and schema.
+    pub former_digest: String,
 }
 
 /// Reads all tools.
@@ -121,7 +123,7 @@ fn read_tool(mut definition: Value, warnings: &mut Vec<String>) -> Result<Tool, 
             "tool `{shown}` is left out: its name is empty, too long or unprintable"
         ));
     }
-    let digest = digest(&definition);
+    let (digest, former_digest) = (digest(&definition), former_digest(&definition));
     let description = definition.get("description").and_then(Value::as_str).unwrap_or_default();
     if hides_something(description) {
         warnings.push(format!("the description of tool `{shown}` has invisible characters"));
@@ -133,7 +135,7 @@ fn read_tool(mut definition: Value, warnings: &mut Vec<String>) -> Result<Tool, 
             *field = Value::String(cut);
         }
     }
-    Ok(Tool { name, definition, digest })
+    Ok(Tool { name, definition, digest, former_digest })
 }
 
 /// Characters that a person who reviews a description does not see and a model does.
@@ -145,7 +147,12 @@ fn hides_something(text: &str) -> bool {
     })
 }
 
+/// With its kind before it: what has none is a former one.
 fn digest(definition: &Value) -> String {
+    format!("whole:{:x}", Sha256::digest(sorted(definition)))
+}
+
+fn former_digest(definition: &Value) -> String {
     let mut hasher = Sha256::new();
     for field in ["name", "description", "inputSchema"] {
         // A length before each part: no two different tools hash alike.
@@ -178,11 +185,11 @@ fn sorted(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use test_case::test_case;
 
     #[test]
     fn the_digest_sees_meaning_and_not_order() {
-        let a =
-            json!({"name": "a", "description": "d", "inputSchema": {"x": 1, "y": 2}, "title": "t"});
+        let a = json!({"name": "a", "description": "d", "inputSchema": {"x": 1, "y": 2}});
         let b = json!({"inputSchema": {"y": 2, "x": 1}, "description": "d", "name": "a"});
         let c = json!({"name": "a", "description": "d ", "inputSchema": {"x": 1, "y": 2}});
         assert_eq!(digest(&a), digest(&b));
@@ -202,5 +209,19 @@ mod tests {
             tool.definition["description"].as_str().unwrap().chars().count() <= LONGEST_DESCRIPTION
         );
         assert!(read_tool(json!({"name": "n".repeat(10_000)}), &mut warnings).is_err());
+    }
+
+    #[test_case("title", "a: b"; "its title")]
+    #[test_case("outputSchema", "{}"; "the schema of its results")]
+    #[test_case("annotations", "{}"; "its annotations")]
+    #[test_case("_meta", "{}"; "what else is said of it")]
+    fn whatever_an_agent_reads_of_a_tool_is_pinned(field: &str, value: &str) {
+        let before = json!({ "name": "t", "description": "d", "inputSchema": {} });
+        let mut after = before.clone();
+        after[field] = json!(value);
+        assert_ne!(digest(&before), digest(&after));
+        let shuffled =
+            json!({ "inputSchema": { "b": 2, "a": 1 }, "description": "d", "name": "t" });
+        assert_eq!(digest(&before), digest(&shuffled), "the order says nothing");
     }
 }

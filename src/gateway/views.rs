@@ -210,7 +210,8 @@ mod tests {
 
     fn tool(name: &str) -> Tool {
         let definition = json!({"name": name, "description": "d".repeat(32), "inputSchema": {}});
-        Tool { name: name.to_owned(), definition, digest: String::new() }
+        let [digest, former_digest] = [String::new(), String::new()];
+        Tool { name: name.to_owned(), definition, digest, former_digest }
     }
 
     #[test_case(&[], None, None => vec!["read", "write", "list"])]
