@@ -131,6 +131,15 @@ pub enum GatewayError {
 }
 
 impl GatewayError {
+    /// What the audit log says of it. The words of a server may hold what it was called with, which the log keeps only
+    /// where that is wanted.
+    pub(super) fn sentence_for_the_log(&self) -> String {
+        match self {
+            Self::Downstream { code, .. } => format!("the server answered with the error {code}"),
+            other => other.to_string(),
+        }
+    }
+
     /// The code that programs look for.
     pub fn code(&self) -> &'static str {
         match self {

@@ -122,6 +122,11 @@ impl Gateway {
         &self.ledger
     }
 
+    /// Writes down a request that makes no sense; returns what is to be told.
+    pub fn refuse(&self, operation: &'static str, who: &Who, error: GatewayError) -> GatewayError {
+        self.ledger.refuse(operation, who, error)
+    }
+
     /// Writes a line about somebody who was refused before there was a request to judge.
     pub fn record(&self, line: &AuditLine) {
         self.ledger.add(line);

@@ -1,5 +1,6 @@
 //! What is written down about a request: who, what, by which rule, how long, how it ended.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,6 +103,18 @@ impl Ledger {
         wanted.then(|| serde_json::from_str(arguments.get()).unwrap_or_default())
     }
 
+    /// A request that could not even be judged, because it makes no sense: it has its line all the same.
+    pub(super) fn refuse(
+        &self,
+        operation: &'static str,
+        who: &Who,
+        error: GatewayError,
+    ) -> GatewayError {
+        let refused: Result<Infallible, GatewayError> = Err(error);
+        let Err(error) = self.record(Draft::new(operation, who), refused, |never| match *never {});
+        error
+    }
+
     /// A line about something that no request asked for.
     pub(super) fn note(
         &self,
@@ -199,7 +212,7 @@ impl Ledger {
             Err(error) => {
                 line.error = Some(error.code().to_owned());
                 line.agent = line.agent.or(draft.claimed);
-                line.reason = Some(error.to_string());
+                line.reason = Some(error.sentence_for_the_log());
                 if draft.evaluation.is_none() && is_refusal(error) {
                     line.decision = Some(Decision::Deny);
                 }

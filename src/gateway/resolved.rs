@@ -82,7 +82,14 @@ pub(super) fn resolve(
         Some(value)
     };
     let resolved = resolve_launch(spec, root, &noting)?;
-    Ok((resolved, Secrets::new(seen.into_inner())))
+    let mut secrets = seen.into_inner();
+    // What is written out is as secret as what a variable brings; a variable's own name says more.
+    let values = match &resolved {
+        Resolved::Process(launch) => &launch.variables,
+        Resolved::Network(network) => &network.headers,
+    };
+    secrets.extend(values.iter().map(|(name, value)| (value.clone(), format!("[{name}]"))));
+    Ok((resolved, Secrets::new(secrets)))
 }
 
 fn resolve_launch(

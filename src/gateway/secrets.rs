@@ -1,4 +1,4 @@
-//! What must not be printed: the values that variables were resolved to.
+//! What must not be printed: the values of variables, of a server's environment and of its headers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Shorter values are words like `dev` or `1`: hiding them would only garble the text.
 const SHORTEST: usize = 6;
 
-/// Values of variables, with how they were written.
+/// Values, with what stands in their place.
 #[derive(Clone, Default)]
 pub(super) struct Secrets(Arc<Vec<(String, String)>>);
 
@@ -18,7 +18,7 @@ impl Secrets {
         Self(Arc::new(values))
     }
 
-    /// `text` with every such value as it was written.
+    /// `text` without any such value.
     pub(super) fn hide(&self, text: &str) -> String {
         let hidden = |text: String, (value, written): &(String, String)| {
             if text.contains(value) { text.replace(value, written) } else { text }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::fast_lane::{Desk, FastLane, LAST_ANSWERS};
 use super::http::{HttpEnd, HttpServer, Probe};
 use super::raw_results::RawResults;
-use super::who::{ATTEST, Callers, no_tool};
+use super::who::{ATTEST, Callers, no_such_tool};
 use super::wire::stdin_and_stdout;
 use super::{gateway_offers, gateway_tools, offer_changes};
 use crate::gateway::Gateway;
@@ -121,7 +121,7 @@ impl ServerHandler for GatewayServer {
             return self.callers.hear(request.arguments, &context);
         }
         if !gateway_tools::is_gateway_tool(&request.name, self.gateway.debug()) {
-            return Err(no_tool(&request.name));
+            return Err(no_such_tool(&self.gateway, &request.name));
         }
         let arguments = request.arguments.unwrap_or_default();
         let caller = self.callers.of(&request.name, &context);

@@ -94,21 +94,29 @@ pub async fn call(
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
     let mut arguments = Arguments(arguments);
-    let result = match arguments.agent_id() {
-        Err(error) => Err(error),
-        Ok(agent_id) => {
-            let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
-            let who = who(caller, agent_id, call_id);
-            dispatch(gateway, &who, name, arguments, context).await
-        }
+    let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
+    let claimed = arguments.agent_id();
+    let who = who(caller, claimed.as_ref().ok().cloned().flatten(), call_id);
+    let result = match claimed.and_then(|_| Asked::read(name, &mut arguments, context)) {
+        Ok(asked) => asked.answer(gateway, &who, context).await,
+        Err(wrong) => Err(gateway.refuse(operation(name), &who, wrong)),
     };
     match result {
         Ok(result) => Ok(result.into()),
         Err(GatewayError::Downstream { code, message, data }) => {
             Err(ErrorData::new(ErrorCode(code), message, data))
         }
+        Err(error) if name == GET_SERVER_TOOLS => {
+            Ok(no_tools(&ToolsWanted::default(), &error).into())
+        }
         Err(error) => Ok(failure(&error).into()),
     }
+}
+
+/// What a tool is called in the audit log.
+fn operation(name: &str) -> &'static str {
+    let known = [LIST_SERVERS, GET_SERVER_TOOLS, EXECUTE_TOOL, STATUS];
+    known.into_iter().find(|known| *known == name).unwrap_or("tools/call")
 }
 
 /// Who a call comes from, as far as that is known.
@@ -120,47 +128,67 @@ pub(super) fn who(caller: Result<Caller, Doubt>, agent_id: Option<String>, call_
     Who { caller, doubt, agent_id, call_id: Some(call_id) }
 }
 
-async fn dispatch(
-    gateway: &Gateway,
-    who: &Who,
-    name: &str,
-    mut arguments: Arguments,
-    context: &RequestContext<RoleServer>,
-) -> Result<CallToolResult, GatewayError> {
-    match name {
-        LIST_SERVERS => {
-            let metadata = arguments.flag("include_metadata")?;
-            let servers = gateway.list_servers(who, metadata)?;
-            let text = servers.to_string();
-            Ok(structured(text, json!({ "result": servers })))
-        }
-        GET_SERVER_TOOLS => {
-            let wanted = arguments.tools_wanted()?;
-            match gateway.server_tools(who, &wanted).await {
-                Ok(answer) => Ok(structured(answer.to_string(), answer)),
-                Err(error) => {
-                    let mut result = failure(&error);
-                    result.structured_content = Some(wanted.failed(&error));
-                    Ok(result)
-                }
+/// What is asked for, once the arguments are understood.
+enum Asked {
+    Servers { metadata: bool },
+    Tools(ToolsWanted),
+    Call(Execute),
+    Status,
+}
+
+impl Asked {
+    fn read(
+        name: &str,
+        arguments: &mut Arguments,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Self, GatewayError> {
+        match name {
+            LIST_SERVERS => Ok(Self::Servers { metadata: arguments.flag("include_metadata")? }),
+            GET_SERVER_TOOLS => Ok(Self::Tools(arguments.tools_wanted()?)),
+            EXECUTE_TOOL => Ok(Self::Call(arguments.execute(context)?)),
+            STATUS => Ok(Self::Status),
+            other => {
+                let sentence = format!("there is no tool `{other}`");
+                Err(GatewayError::InvalidArgument { sentence })
             }
         }
-        EXECUTE_TOOL => {
-            let request = arguments.execute(context)?;
-            let server = request.server.clone();
-            let raw = execute(gateway, who, request, context).await?;
-            let raw = serde_json::from_str(raw.get())
-                .map_err(|error| GatewayError::unreadable(&server, &error))?;
-            Ok(RawSlot::deliver(context, raw, CallToolResult::success(Vec::new())))
-        }
-        STATUS => {
-            let status = gateway.status(who)?;
-            Ok(structured(status.to_string(), status))
-        }
-        other => {
-            Err(GatewayError::InvalidArgument { sentence: format!("there is no tool `{other}`") })
+    }
+
+    async fn answer(
+        self,
+        gateway: &Gateway,
+        who: &Who,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, GatewayError> {
+        match self {
+            Self::Servers { metadata } => {
+                let servers = gateway.list_servers(who, metadata)?;
+                Ok(structured(servers.to_string(), json!({ "result": servers })))
+            }
+            Self::Tools(wanted) => match gateway.server_tools(who, &wanted).await {
+                Ok(answer) => Ok(structured(answer.to_string(), answer)),
+                Err(error) => Ok(no_tools(&wanted, &error)),
+            },
+            Self::Call(request) => {
+                let server = request.server.clone();
+                let raw = execute(gateway, who, request, context).await?;
+                let raw = serde_json::from_str(raw.get())
+                    .map_err(|error| GatewayError::unreadable(&server, &error))?;
+                Ok(RawSlot::deliver(context, raw, CallToolResult::success(Vec::new())))
+            }
+            Self::Status => {
+                let status = gateway.status(who)?;
+                Ok(structured(status.to_string(), status))
+            }
         }
     }
+}
+
+/// A failure in the shape that lists of tools have.
+fn no_tools(wanted: &ToolsWanted, error: &GatewayError) -> CallToolResult {
+    let mut result = failure(error);
+    result.structured_content = Some(wanted.failed(error));
+    result
 }
 
 /// Executes, and hands progress up while that goes on.

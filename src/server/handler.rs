@@ -21,7 +21,7 @@ use super::fast_lane::Desk;
 use super::guest::Guest;
 use super::line::Line;
 use super::rounds::{Errand, Matter, Rounds};
-use super::who::{ATTEST, Callers, no_tool};
+use super::who::{ATTEST, Callers, no_such_tool};
 use super::{answer, gateway_offers, gateway_tools, offer_changes, progress, tools};
 use crate::base::{one_line, shorten};
 use crate::call::{Orchestrator, Request, StatusBoard};
@@ -237,7 +237,7 @@ impl ServerHandler for Handler {
                 let arguments = request.arguments.unwrap_or_default();
                 gateway_tools::call(&self.gateway, caller, name, arguments, &context).await
             }
-            (unknown, _) => Err(no_tool(unknown)),
+            (unknown, _) => Err(no_such_tool(&self.gateway, unknown)),
         }
     }
 

@@ -8,7 +8,9 @@ use rmcp::service::RequestContext;
 use serde_json::Value;
 
 use super::guest::Guest;
+use crate::gateway::Gateway;
 use crate::identity::{Attestation, Attestations, Caller, Doubt, Way};
+use crate::record::AuditLine;
 
 /// A tool that no list shows: a hook of Claude Code calls it over this very connection, just before the call that it
 /// is about. A model cannot: it calls only what is listed, and its calls carry an id.
@@ -94,8 +96,16 @@ impl Callers {
     }
 }
 
-/// What is answered to a call of a tool that there is not, or not for this caller.
-pub(super) fn no_tool(name: &str) -> ErrorData {
+/// Refuses a call of a tool that there is not, or not for this caller, and writes that down.
+pub(super) fn no_such_tool(gateway: &Gateway, name: &str) -> ErrorData {
+    let refusal = no_tool(name);
+    let mut line = AuditLine::new("tools/call");
+    line.tool = Some(name.to_owned());
+    gateway.record(&line.refused("TOOL_NOT_FOUND", refusal.message.to_string()));
+    refusal
+}
+
+fn no_tool(name: &str) -> ErrorData {
     ErrorData::new(ErrorCode::INVALID_PARAMS, format!("there is no tool `{name}`"), None)
 }
 

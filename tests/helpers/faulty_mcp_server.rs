@@ -149,6 +149,7 @@ fn good_tools() -> Vec<Value> {
         "count",
         "announce",
         "log",
+        "quotes",
         "huge",
         "text_result",
         "nothing",
@@ -193,6 +194,11 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
         "protocol_error" => {
             return send(&json!({ "jsonrpc": "2.0", "id": message["id"], "error": {
                 "code": -32042, "message": "not like this", "data": { "hint": 1 },
+            }}));
+        }
+        "quotes" => {
+            return send(&json!({ "jsonrpc": "2.0", "id": message["id"], "error": {
+                "code": -32602, "message": format!("bad arguments: {arguments}"),
             }}));
         }
         "progress" => {

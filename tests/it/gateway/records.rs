@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use test_case::test_case;
 
 use super::{Stage, code, execute, faulty, said};
 use crate::support::mcp::{McpClient, text};
@@ -41,6 +42,54 @@ fn every_request_has_its_line_before_its_answer() {
     let log = fs::read_to_string(stage.context.root().join("data/audit.jsonl")).unwrap();
     assert!(!log.contains("hunter2"), "no arguments in the log");
     assert!(stage.context.run(["audit", "--verify"]).status.success());
+}
+
+#[test_case("execute_tool", json!({ "agent_id": "dev", "server": "good", "tool": "echo", "args": [1] }), "INVALID_ARGUMENT"; "arguments that are a list")]
+#[test_case("execute_tool", json!({ "agent_id": "dev", "server": "good" }), "INVALID_ARGUMENT"; "no tool")]
+#[test_case("execute_tool", json!({ "agent_id": 7, "server": "good", "tool": "echo" }), "INVALID_ARGUMENT"; "an agent that is a number")]
+#[test_case("get_server_tools", json!({ "agent_id": "dev", "server": "good", "max_schema_tokens": -1 }), "INVALID_ARGUMENT"; "less than nothing")]
+#[test_case("list_servers", json!({ "agent_id": "dev", "include_metadata": "yes" }), "INVALID_ARGUMENT"; "a text for a flag")]
+#[test_case("drop_everything", json!({}), "TOOL_NOT_FOUND"; "a tool that is not there")]
+fn a_request_that_makes_no_sense_has_its_line_too(tool: &str, arguments: Value, error: &str) {
+    let stage = Stage::with(&["good"]);
+    let mut client = stage.connect();
+    let answer = client.call(tool, arguments.clone());
+    if tool == "get_server_tools" {
+        let shape = &answer["structuredContent"];
+        assert!(shape["tools"] == json!([]) && shape["error"].is_string(), "{answer}");
+    }
+    let line = lines(&stage).pop().expect("a line");
+    let operation = if error == "TOOL_NOT_FOUND" { "tools/call" } else { tool };
+    assert_eq!((&line["operation"], &line["error"]), (&json!(operation), &json!(error)), "{line}");
+    assert_eq!(line["agent"].as_str(), arguments["agent_id"].as_str(), "{line}");
+}
+
+#[test]
+fn the_words_of_a_server_do_not_bring_arguments_into_the_log() {
+    let stage = Stage::with(&["good"]);
+    let mut client = stage.connect();
+    let answer = execute(&mut client, "good", "quotes", json!({ "password": "hunter2-hunter2" }));
+    assert!(answer["error"]["message"].as_str().unwrap().contains("hunter2"), "{answer}");
+    let line = lines(&stage).pop().unwrap();
+    assert_eq!(line["reason"], "the server answered with the error -32602", "{line}");
+    assert!(!line.to_string().contains("hunter2"), "{line}");
+}
+
+#[test]
+fn e1_a_secret_that_is_written_out_is_told_nobody_either() {
+    let entry = json!({ "command": faulty(), "args": ["dies"], "env": { "TOKEN": SECRET } });
+    let stage = Stage::new(&json!({ "dies": entry }));
+    let log = stage.context.root().join("log");
+    let mut command = stage.command();
+    command.env("GATEWAY_DEBUG", "1");
+    let mut client = McpClient::connect_logging(command, fs::File::create(&log).unwrap());
+    let answer = execute(&mut client, "dies", "echo", json!({}));
+    assert!(text(&answer).contains("no licence found, token [TOKEN]"), "{answer}");
+    let status = client.call("get_gateway_status", json!({ "agent_id": "dev" })).to_string();
+    let audit = fs::read_to_string(stage.context.root().join("data/audit.jsonl")).unwrap();
+    for told in [answer.to_string(), status, audit, fs::read_to_string(log).unwrap()] {
+        assert!(!told.contains(SECRET), "{told}");
+    }
 }
 
 #[test]
