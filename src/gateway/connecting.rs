@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
@@ -22,6 +22,25 @@ impl Downstream {
     pub(super) async fn ready(self: &Arc<Self>) -> Result<Arc<Connection>, GatewayError> {
         let patience = self.spec.startup_timeout + Duration::from_secs(5);
         self.connection_by(Instant::now() + patience, patience, &CancellationToken::new()).await
+    }
+
+    /// Keeps it running and its tools known, with the breaker's pauses, until the gateway lets go of it.
+    pub(super) async fn keep_up(self: Arc<Self>) {
+        if self.is_kept_up.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut phases = self.phase.subscribe();
+        loop {
+            phases.mark_unchanged();
+            // A failure is in the log and the status already.
+            let _ = self.tools().await;
+            let pause = self.phase.borrow().pause();
+            tokio::select! {
+                changed = phases.changed() => if changed.is_err() { return },
+                () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+                () = self.closing.cancelled() => return,
+            }
+        }
     }
 
     /// The connection, if there is one that lives.

@@ -3,7 +3,7 @@
 //! How it is started and brought back is in `connecting`; in which state it is, in `phase`.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -76,6 +76,8 @@ pub struct Downstream {
     pub(super) changes: Arc<Changes>,
     pub(super) starts: AtomicU64,
     pub(super) closing: CancellationToken,
+    /// Whether somebody brings it back without being called.
+    pub(super) is_kept_up: AtomicBool,
     /// Where all learn that its resources or prompts changed; nobody learns that of a private server.
     pub(super) announcements: Option<broadcast::Sender<Announcement>>,
     leases: AtomicUsize,
@@ -108,6 +110,7 @@ impl Downstream {
             changes: Arc::new(watch::Sender::new(ListChanges::default())),
             starts: AtomicU64::new(0),
             closing: CancellationToken::new(),
+            is_kept_up: AtomicBool::new(false),
         })
     }
 

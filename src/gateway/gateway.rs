@@ -216,10 +216,7 @@ impl Gateway {
         let specs = in_force.servers.entries().iter().filter_map(|entry| entry.spec.as_ref().ok());
         for spec in specs.filter(|spec| self.is_eager(spec)) {
             let server = self.pool.acquire(super::downstream::Scope::Shared, spec);
-            tokio::spawn(async move {
-                // A failure is in the log and the status already.
-                let _ = server.tools().await;
-            });
+            tokio::spawn(server.keep_up());
         }
     }
 

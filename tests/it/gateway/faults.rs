@@ -182,6 +182,24 @@ fn g2_lists_are_bounded_and_every_page_is_read() {
 }
 
 #[test]
+fn a_server_that_starts_with_the_gateway_comes_back_without_being_called() {
+    let started = "echo >> starts; test $(wc -l < starts) -gt 2 || exit 3; exec \"$0\"";
+    let entry =
+        json!({ "command": "/bin/sh", "args": ["-c", started, faulty()], "start": "eager" });
+    let stage = Stage::new(&json!({ "late": entry }));
+    let mut command = stage.command();
+    command.env("GATEWAY_DEBUG", "1");
+    let mut client = McpClient::connect(command);
+    super::until("it is back", || {
+        let status = client.call("get_gateway_status", json!({ "agent_id": "dev" }));
+        let servers = status["structuredContent"]["servers"].to_string();
+        servers.contains("\"connected\"").then_some(())
+    });
+    let starts = fs::read_to_string(stage.context.root().join("starts")).unwrap();
+    assert_eq!(starts.lines().count(), 3, "twice it did not start");
+}
+
+#[test]
 fn half_of_fifty_servers_are_broken_and_the_others_do_not_notice() {
     let mut servers = Map::new();
     for number in 0..25 {
