@@ -5,19 +5,21 @@
 //! by a signal, when the program ends, and when the server is gone (the socket to it closes with it).
 //! It has one thread that forks, because the kernel ties «die with your parent» to the forking thread.
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, killpg};
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
+use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -254,19 +256,9 @@ fn adopt() -> io::Result<()> {
 /// Starts the shim in a group of its own, and returns when it has become the program.
 fn spawn(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> Step<Pid> {
     let (mut ours, theirs) = UnixStream::pair().map_err(|error| (Stage::Keeper, error))?;
-    let child = Command::new(program::own())
-        .arg0("adjutant")
-        .args([OsString::from("__exec"), std::process::id().to_string().into(), order.program])
-        .args(order.arguments)
-        .env_clear()
-        .envs(order.environment)
-        .process_group(0)
-        .stdin(OwnedFd::from(theirs))
-        .stdout(stdout)
-        .stderr(stderr)
-        .spawn()
+    let leader = spawn_shim(order, [theirs.as_fd(), stdout.as_fd(), stderr.as_fd()])
         .map_err(|error| (Stage::Program, error))?;
-    let leader = Pid::from_raw(child.id().cast_signed());
+    drop((theirs, stdout, stderr));
     wire::send_descriptors(&ours, &[stdin.as_fd()]).map_err(|error| (Stage::Keeper, error))?;
     let mut errno = [0; 4];
     if ours.read_exact(&mut errno).is_err() {
@@ -275,6 +267,48 @@ fn spawn(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> Step<Pid> {
     }
     let _ = waitpid(leader, None);
     Err((Stage::Program, io::Error::from_raw_os_error(i32::from_le_bytes(errno))))
+}
+
+fn spawn_shim(order: Order, descriptors: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
+    let mut actions = PosixSpawnFileActions::init()?;
+    for (number, descriptor) in (0..).zip(descriptors) {
+        actions.add_dup2(descriptor.as_raw_fd(), number)?;
+    }
+    let keeper = std::process::id().to_string().into();
+    let own = ["adjutant".into(), "__exec".into(), keeper, order.program];
+    let arguments = own.into_iter().chain(order.arguments).map(c_string);
+    // Of a name that comes twice, the last one counts.
+    let environment: BTreeMap<_, _> = order.environment.into_iter().collect();
+    let environment = environment.into_iter().map(|(name, value)| {
+        c_string([name.as_os_str(), OsStr::new("="), value.as_os_str()].into_iter().collect())
+    });
+    let leader = posix_spawnp(
+        &c_string(program::own().into())?,
+        &actions,
+        &fresh_group_and_signals()?,
+        &arguments.collect::<io::Result<Vec<_>>>()?,
+        &environment.collect::<io::Result<Vec<_>>>()?,
+    )?;
+    Ok(leader)
+}
+
+/// A shell starts what it puts into the background with SIGINT ignored, `nohup` does so with SIGHUP, and what is
+/// ignored stays so through every `exec`: `std` would hand it on to the program, which then could not be told.
+fn fresh_group_and_signals() -> io::Result<PosixSpawnAttr> {
+    let mut attributes = PosixSpawnAttr::init()?;
+    attributes.set_flags(
+        PosixSpawnFlags::POSIX_SPAWN_SETPGROUP
+            | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF
+            | PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK,
+    )?;
+    attributes.set_pgroup(Pid::from_raw(0))?;
+    attributes.set_sigdefault(&SigSet::all())?;
+    attributes.set_sigmask(&SigSet::empty())?;
+    Ok(attributes)
+}
+
+fn c_string(text: OsString) -> io::Result<CString> {
+    Ok(CString::new(text.into_vec())?)
 }
 
 fn report(mut control: &UnixStream, report: Report) -> io::Result<()> {

@@ -16,7 +16,7 @@ pub(super) enum Caught {
 }
 
 /// Blocks the signals that matter and starts a thread that turns them into bytes. Programs that are started
-/// afterwards get a clean mask: `std` resets it for every child.
+/// afterwards get a clean mask: the keeper asks for one.
 pub(super) fn catch() -> io::Result<UnixStream> {
     let wanted: SigSet =
         [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();

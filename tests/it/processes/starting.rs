@@ -10,6 +10,7 @@ use adjutant::worker::{Launch, Process, ProcessEnd, Urgency, end_leftovers_of, s
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::family::{launch, marked, wait_until};
+use super::stand_in::StandIn;
 
 async fn output(process: &mut Process) -> String {
     let mut text = String::new();
@@ -60,20 +61,34 @@ async fn nothing_is_inherited_but_what_was_asked_for() {
     );
 }
 
+/// What is blocked and what is ignored. The ordinary signals are the lower 31 bits; the C library plays with two of the others.
+const SIGNALS: &str = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
+
+fn masks(text: &str) -> Vec<u64> {
+    let masks = text.lines().filter_map(|line| line.split_once('\t'));
+    masks.map(|(_, mask)| u64::from_str_radix(mask, 16).unwrap() & 0x7fff_ffff).collect()
+}
+
 #[tokio::test]
 async fn a_program_has_the_signals_of_a_fresh_process() {
     let folder = tempfile::tempdir().unwrap();
-    let mut process =
-        start(launch(folder.path(), "grep -E '^Sig(Blk|Ign)' /proc/self/status")).await.unwrap();
+    let mut process = start(launch(folder.path(), SIGNALS)).await.unwrap();
     let text = output(&mut process).await;
-    // The ordinary signals are the lower 31 bits; the C library plays with two of the others.
-    let masks: Vec<_> = text
-        .lines()
-        .map(|line| {
-            u64::from_str_radix(line.split_once('\t').unwrap().1, 16).unwrap() & 0x7fff_ffff
-        })
-        .collect();
-    assert_eq!(masks, [0, 0], "{text}");
+    assert_eq!(masks(&text), [0, 0], "{text}");
+}
+
+/// As in the background of a script, under `nohup`, or below somebody who collects no children.
+#[test]
+fn what_was_ignored_above_us_is_not_ignored_by_a_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("{SIGNALS} > masks; touch ready; sleep 1000; :");
+    let above = "trap '' HUP INT QUIT PIPE ALRM TERM CHLD TSTP USR1; exec \"$@\"";
+    let server = StandIn::start_by(folder.path(), &script, 2, &["sh", "-c", above, "sh"]);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.process.0.id())).unwrap();
+    let ignored = status.lines().find(|line| line.starts_with("SigIgn")).unwrap();
+    assert_ne!(masks(ignored), [0], "the one above did not ignore anything");
+    let text = fs::read_to_string(folder.path().join("masks")).unwrap();
+    assert_eq!(masks(&text), [0, 0], "{text}");
 }
 
 #[tokio::test]
