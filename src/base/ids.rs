@@ -140,7 +140,7 @@ mod tests {
     #[test_case("." => InvalidAgentName::Edge)]
     #[test_case("--resume" => InvalidAgentName::Edge)]
     #[test_case("MAIN" => InvalidAgentName::Reserved)]
-    fn bad_names_say_why(name: &str) -> InvalidAgentName {
+    fn a1_bad_names_say_why(name: &str) -> InvalidAgentName {
         name.parse::<AgentName>().unwrap_err()
     }
 }

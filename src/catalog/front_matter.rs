@@ -117,7 +117,7 @@ mod tests {
     #[test_case("# Title\n---\na: 1\n---\n" => "missing-front-matter")]
     #[test_case(" ---\na: 1\n---\n" => "missing-front-matter")]
     #[test_case("\u{feff}---\na: 1\n---\n" => "byte-order-mark")]
-    fn what_cannot_be_split_is_an_error(text: &str) -> &'static str {
+    fn a3_what_cannot_be_split_is_an_error(text: &str) -> &'static str {
         let mut problems = Problems::default();
         split(text, &mut problems);
         assert!(problems.has_errors());

@@ -18,7 +18,7 @@ fn allowed(rules: &Value, agent: &str, server: &str, tool: Option<&str>) -> bool
 const REFUSED: &str = "edge.typo_section_ignored";
 
 #[test]
-fn every_known_case_is_judged_as_it_should_be() {
+fn d1_every_known_case_is_judged_as_it_should_be() {
     let text = include_str!("../../tests/fixtures/policy-cases.json");
     let cases: Vec<Value> = serde_json::from_str(text).unwrap();
     assert_eq!(cases.len(), 188);
@@ -72,7 +72,7 @@ fn h3_a_name_cannot_forge_a_line_of_the_sentence() {
 #[test_case(&json!({"a*": ["get_*"], "api": ["x"]}), "api", "get_y", true; "a pattern as key adds to a name as key")]
 #[test_case(&json!({"*": ["get_*"]}), "db", "drop", false; "a pattern as key narrows")]
 #[test_case(&json!({"*": ["get_*"], "db": []}), "db", "drop", false; "an empty list is no list")]
-fn keys_of_tools_are_patterns(tools: &Value, server: &str, tool: &str, expected: bool) {
+fn d1_keys_of_tools_are_patterns(tools: &Value, server: &str, tool: &str, expected: bool) {
     let rules = json!({"agents": {"a": {"allow": {"servers": ["*"], "tools": tools}}}});
     assert_eq!(allowed(&rules, "a", server, Some(tool)), expected);
 }
@@ -132,14 +132,14 @@ fn some_deny_fits(rules: &Value, agent: &str, server: &str, tool: Option<&str>) 
 
 proptest! {
     #[test]
-    fn no_allow_beats_a_deny(rules in rules(), server in plain(), tool in prop::option::of(plain())) {
+    fn d1_no_allow_beats_a_deny(rules in rules(), server in plain(), tool in prop::option::of(plain())) {
         if some_deny_fits(&rules, "a", server, tool) {
             prop_assert!(!allowed(&rules, "a", server, tool));
         }
     }
 
     #[test]
-    fn another_deny_never_allows_more(
+    fn d1_another_deny_never_allows_more(
         rules in rules(), key in names(), pattern in names(), by_server: bool,
         server in plain(), tool in prop::option::of(plain()),
     ) {

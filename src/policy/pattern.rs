@@ -183,7 +183,7 @@ mod tests {
     #[test_case("[*]", "x", false; "and nothing else")]
     #[test_case("get.*", "get_x", false; "no regular expression")]
     #[test_case("a\\*", "a*", false; "a backslash escapes nothing")]
-    fn patterns(pattern: &str, name: &str, fits: bool) {
+    fn d1_patterns(pattern: &str, name: &str, fits: bool) {
         assert_eq!(Pattern::new(pattern).matches(name), fits);
     }
 

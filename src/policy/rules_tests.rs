@@ -50,7 +50,7 @@ fn read(text: &str) -> (GatewayRules, Vec<String>) {
 #[test_case("[]", "r.json:1: `the file` must be an object, not a list"; "no object")]
 #[test_case("", "r.json:1: this is no JSON: EOF while parsing a value (column 0)"; "an empty file")]
 #[test_case("{\n\"agents\": {\n}", "r.json:3: this is no JSON: EOF while parsing an object (column 1)"; "a torn file")]
-fn a_typo_is_a_problem_with_its_line(text: &str, expected: &str) {
+fn a4_a_typo_is_a_problem_with_its_line(text: &str, expected: &str) {
     assert_eq!(problems(text), [expected]);
 }
 

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_contract_ends_the_old_ones_and_the_end_ends_all() {
+    async fn a5_another_contract_ends_the_old_ones_and_the_end_ends_all() {
         let pool = Pool::new(LIMITS);
         let (old, new) = (Stone::default(), Stone::default());
         pool.keep("a", warm("one"), old.clone(), LONG);

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_never_reused() {
+    fn i4_a_folder_is_never_reused() {
         let data = tempfile::tempdir().unwrap();
         let run = RunId::new();
         let planted = data.path().join("tmp").join(run.to_string());

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_alive_and_another_with_its_pid_is_not() {
+    fn f2_this_process_is_alive_and_another_with_its_pid_is_not() {
         let own = ProcessStamp::own().unwrap();
         assert!(own.is_alive());
         let reused = ProcessStamp { started: "earlier".to_owned(), ..own };

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_for_an_earlier_process_of_the_same_pid_is_not_sent() {
+    fn f2_a_signal_for_an_earlier_process_of_the_same_pid_is_not_sent() {
         let own = Stat::read(std::process::id().cast_signed()).unwrap();
         let earlier = Stat { started: own.started - 1, ..own };
         assert!(!earlier.signal(Signal::SIGKILL), "this test would not go on otherwise");

@@ -253,7 +253,7 @@ async fn a_line_over_the_bound_is_a_clear_failure() {
 }
 
 #[tokio::test]
-async fn a_flood_blocks_no_one() {
+async fn f3_a_flood_blocks_no_one() {
     let mut talk = talk("", Options::default()).await;
     let end = talk.turn("FAKE flood-lines 200000\nFAKE result through").await;
     assert_eq!(answer(&end), "through");

@@ -16,7 +16,7 @@ fn answer(output: &Output) -> Value {
 const REFUSED: &str = "edge.typo_section_ignored";
 
 #[test]
-fn every_known_case_through_explain() {
+fn d1_every_known_case_through_explain() {
     let cases: Vec<Value> =
         serde_json::from_str(include_str!("../fixtures/policy-cases.json")).expect("the cases");
     assert_eq!(cases.len(), 188);

@@ -20,7 +20,7 @@ const REFUSED: &str = "edge.typo_section_ignored";
 const MISSING: [&str; 3] = ["nonexistent", "does-not-exist", ""];
 
 #[test]
-fn every_known_case_through_the_tools() {
+fn d1_every_known_case_through_the_tools() {
     let cases: Vec<Value> =
         serde_json::from_str(include_str!("../fixtures/policy-cases.json")).expect("the cases");
     assert_eq!(cases.len(), 188);
@@ -40,7 +40,7 @@ fn every_known_case_through_the_tools() {
 }
 
 #[test]
-fn a_typo_in_the_rules_allows_nobody_anything() {
+fn a4_a_typo_in_the_rules_allows_nobody_anything() {
     let cases: Vec<Value> =
         serde_json::from_str(include_str!("../fixtures/policy-cases.json")).expect("the cases");
     let case = cases.iter().find(|case| case["name"] == REFUSED).expect("the case");

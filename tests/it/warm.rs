@@ -81,7 +81,7 @@ fn a_warm_process_serves_one_call_and_is_replaced(version: &str) {
 }
 
 #[test]
-fn a_changed_file_never_meets_an_old_process() {
+fn a5_a_changed_file_never_meets_an_old_process() {
     let Some(stage) = stage(NEW, "fetcher", FETCHER) else { return };
     stage.context.agent("keeper", KEEPER);
     let mut server = stage.serve();

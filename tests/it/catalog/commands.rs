@@ -126,7 +126,7 @@ fn a_new_agent_passes_check_and_is_never_overwritten() {
 }
 
 #[test]
-fn a_name_that_cannot_be_used_is_explained_and_touches_nothing() {
+fn a1_a_name_that_cannot_be_used_is_explained_and_touches_nothing() {
     let context = TestContext::new();
     for name in ["../main", "a/b", "/etc/x", "", ".", "main", "MAIN", "a\nb"] {
         let output = context.run(["new", name]);

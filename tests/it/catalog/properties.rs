@@ -149,7 +149,7 @@ fn mutations_of_a_good_file_are_an_agent_or_an_error() {
 }
 
 #[test]
-fn a_line_that_is_lost_or_misspelt_never_loosens_a_restriction() {
+fn a4_a_line_that_is_lost_or_misspelt_never_loosens_a_restriction() {
     let project = Project::new();
     let whole = project.read(FULL.as_bytes()).expect("it reads");
     let whole = whole.get("one").and_then(|one| one.agent()).expect("it is sound").clone();
@@ -172,7 +172,7 @@ fn a_line_that_is_lost_or_misspelt_never_loosens_a_restriction() {
 }
 
 #[test]
-fn bombs_and_towers_are_refused_soon() {
+fn a3_bombs_and_towers_are_refused_soon() {
     let project = Project::new();
     let wrap = |yaml: String| format!("---\ndescription: d\n{yaml}\n---\nx\n").into_bytes();
     let towers = [

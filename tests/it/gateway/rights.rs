@@ -7,7 +7,7 @@ use super::{Stage, code, faulty, said};
 use crate::support::mcp::{McpClient, text};
 
 #[test]
-fn what_is_listed_is_what_can_be_called() {
+fn d2_what_is_not_listed_is_refused_before_anything_is_sent() {
     let stage =
         Stage::new(&json!({ "good": { "command": faulty() }, "hidden": { "command": faulty() } }));
     let mut client = stage.connect();

@@ -140,7 +140,7 @@ impl Pipe {
 
 /// `claude` would not call what it was not offered; here it does.
 #[tokio::test(flavor = "multi_thread")]
-async fn policy_every_call_is_judged_and_what_is_listed_is_what_can_be_called() {
+async fn d2_policy_every_call_is_judged_and_what_is_listed_is_what_can_be_called() {
     let context = TestContext::new();
     let policy = "policy:\n  tools:\n    exclude: [\"mcp:books:write_file\", \"mcp:notes:delete_*\"]\n\
                   permissions: { allow: [mcp__books__write_file, mcp__notes], deny: [mcp__books__move_file] }\n";
@@ -173,7 +173,7 @@ async fn policy_every_call_is_judged_and_what_is_listed_is_what_can_be_called() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn execution_a_call_that_was_never_listed_is_refused_before_anything_runs() {
+async fn d2_execution_a_call_that_was_never_listed_is_refused_before_anything_runs() {
     let context = TestContext::new();
     let Some(program) = node_program("mcp-server-filesystem") else { return };
     let Some(()) = librarian(&context, TRUST) else { return };

@@ -10,7 +10,7 @@ use super::family::{MISBEHAVIOURS, Member, Misbehaviour, assert_gone_soon, signa
 use super::stand_in::StandIn;
 
 #[test]
-fn a_killed_server_leaves_nothing() {
+fn f1_a_killed_server_leaves_nothing() {
     let kill_its_server = |bad: &Misbehaviour| {
         let folder = tempfile::tempdir().unwrap();
         let mut server = StandIn::start(folder.path(), bad.script, bad.members);

@@ -48,7 +48,7 @@ fn holdings(pid: u32) -> (usize, usize, usize) {
 }
 
 #[test]
-fn of_two_hundred_calls_at_once_eight_run_and_all_are_answered() {
+fn f5_of_two_hundred_calls_at_once_eight_run_and_all_are_answered() {
     let (context, mut client) = project();
     let first = begin(&mut client);
     client.answer(first);

@@ -131,7 +131,7 @@ async fn a_program_is_found_in_the_path_it_is_given() {
 }
 
 #[tokio::test]
-async fn a_flood_on_stderr_neither_blocks_nor_grows() {
+async fn f3_a_flood_on_stderr_neither_blocks_nor_grows() {
     let folder = tempfile::tempdir().unwrap();
     let script = "head -c 20000000 /dev/zero | tr '\\0' x >&2; echo the end >&2";
     let mut process = start(launch(folder.path(), script)).await.unwrap();

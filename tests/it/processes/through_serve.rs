@@ -169,7 +169,7 @@ fn begin(client: &mut McpClient, agent: &str) -> u64 {
 }
 
 #[test]
-fn at_the_deadline_the_caller_has_its_answer_and_nothing_is_left() {
+fn f1_at_the_deadline_the_caller_has_its_answer_and_nothing_is_left() {
     // Long enough for a busy machine to get 200 children going.
     let timeout = 15_000;
     let mut scene = Scene::set(ALL, timeout);
@@ -188,7 +188,7 @@ fn at_the_deadline_the_caller_has_its_answer_and_nothing_is_left() {
 }
 
 #[test]
-fn cancelled_calls_leave_nothing() {
+fn f1_cancelled_calls_leave_nothing() {
     let mut scene = Scene::set(ALL, 600_000);
     for act in &scene.acts {
         scene.client.notify(
@@ -201,7 +201,7 @@ fn cancelled_calls_leave_nothing() {
 }
 
 #[test]
-fn a_client_that_goes_away_leaves_nothing() {
+fn f1_a_client_that_goes_away_leaves_nothing() {
     let mut scene = Scene::set(ALL, 600_000);
     scene.client.hang_up();
     scene.client.ends();
@@ -210,7 +210,7 @@ fn a_client_that_goes_away_leaves_nothing() {
 }
 
 #[test]
-fn a_killed_server_leaves_nothing_and_the_next_one_says_so() {
+fn f1_a_killed_server_leaves_nothing_and_the_next_one_says_so() {
     let mut scene = Scene::set(ALL, 600_000);
     scene.client.child().kill().unwrap();
     scene.client.child().wait().unwrap();
@@ -224,7 +224,7 @@ fn a_killed_server_leaves_nothing_and_the_next_one_says_so() {
 
 #[test_case(Signal::SIGTERM; "sigterm")]
 #[test_case(Signal::SIGINT; "sigint")]
-fn a_server_told_to_end_twice_leaves_nothing(kind: Signal) {
+fn f1_a_server_told_to_end_twice_leaves_nothing(kind: Signal) {
     let mut scene = Scene::set(&ALL[1..2], 600_000);
     // Two that come together would count as one.
     signal(scene.client.pid(), kind);

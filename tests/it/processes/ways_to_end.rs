@@ -48,7 +48,7 @@ fn with_each(act: impl AsyncFn(&'static Misbehaviour) + Sync) {
 }
 
 #[test]
-fn a_polite_end_leaves_nothing_when_it_returns() {
+fn f1_a_polite_end_leaves_nothing_when_it_returns() {
     with_each(async |bad| {
         let folder = tempfile::tempdir().unwrap();
         let launch = launch(folder.path(), bad.script);
@@ -62,7 +62,7 @@ fn a_polite_end_leaves_nothing_when_it_returns() {
 }
 
 #[test]
-fn an_urgent_end_leaves_nothing_and_does_not_wait() {
+fn f1_an_urgent_end_leaves_nothing_and_does_not_wait() {
     with_each(async |bad| {
         let took = ended(bad, async |mut process| {
             assert_eq!(process.end(Urgency::Now).await, ProcessEnd::Signaled(9), "{}", bad.name);
@@ -72,14 +72,14 @@ fn an_urgent_end_leaves_nothing_and_does_not_wait() {
 }
 
 #[test]
-fn a_dropped_process_leaves_nothing() {
+fn f1_a_dropped_process_leaves_nothing() {
     with_each(async |bad| {
         ended(bad, async |process| drop(process)).await;
     });
 }
 
 #[test]
-fn a_program_that_crashes_leaves_nothing() {
+fn f1_a_program_that_crashes_leaves_nothing() {
     with_each(async |bad| {
         let crash = async |mut process: Process| {
             signal(process.pid(), Signal::SIGKILL);
@@ -90,7 +90,7 @@ fn a_program_that_crashes_leaves_nothing() {
 }
 
 #[test]
-fn a_killed_keeper_leaves_nothing() {
+fn f1_a_killed_keeper_leaves_nothing() {
     with_each(async |bad| {
         let kill_keeper = async |mut process: Process| {
             signal(process.keeper().unwrap().pid, Signal::SIGKILL);
@@ -101,7 +101,7 @@ fn a_killed_keeper_leaves_nothing() {
 }
 
 #[test]
-fn a_keeper_told_by_a_signal_ends_its_run() {
+fn f1_a_keeper_told_by_a_signal_ends_its_run() {
     with_each(async |bad| {
         let tell_keeper = async |mut process: Process| {
             signal(process.keeper().unwrap().pid, Signal::SIGTERM);
