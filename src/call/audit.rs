@@ -2,10 +2,12 @@
 
 use super::orchestrator::Orchestrator;
 use super::steps::Call;
-use crate::base::RunId;
+use crate::base::{RunId, shortened};
 use crate::gateway::{Delegation, Gateway};
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Outcome, Report};
+
+const MAX_NAME_CHARACTERS: usize = 256;
 
 /// Writes down whether a call may go on. It may not if that cannot be written.
 pub(super) fn verdict(
@@ -32,6 +34,8 @@ fn write(
     run: RunId,
     refused: Option<&Failure>,
 ) -> Result<(), Failure> {
+    // A text that is too long to be a name is refused for that, and is not to fill the log.
+    let agent = &shortened(agent, MAX_NAME_CHARACTERS);
     let written = match refused {
         None => gateway.record_delegation(caller, agent, run, Delegation::Allowed),
         Some(failure) => {

@@ -117,13 +117,7 @@ impl Call {
     }
 
     async fn answer(&mut self, shared: &Orchestrator) -> Result<Answer, Failure> {
-        self.request.check()?;
-        let found = find(
-            &shared.catalog.current(&self.request.agent_name),
-            &self.request.agent_name,
-            &self.caller,
-        );
-        let judged = match found {
+        let judged = match self.wanted_agent(shared) {
             Ok(agent) => self.may_it(shared, &agent).await.map(|()| agent),
             Err(failure) => Err(failure),
         };
@@ -144,6 +138,12 @@ impl Call {
             }
             (answer, _) => answer,
         }
+    }
+
+    fn wanted_agent(&self, shared: &Orchestrator) -> Result<Arc<Agent>, Failure> {
+        self.request.check()?;
+        let name = &self.request.agent_name;
+        find(&shared.catalog.current(name), name, &self.caller)
     }
 
     /// What the run has cost is safe on the disk before anybody is told about it.
