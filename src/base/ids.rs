@@ -133,6 +133,9 @@ mod tests {
     }
 
     #[test_case("" => InvalidAgentName::Empty)]
+    #[test_case(&"x".repeat(10 << 10) => InvalidAgentName::TooLong { bytes: 10 << 10 }; "ten kilobytes")]
+    #[test_case("a/b" => InvalidAgentName::Character { found: '/' })]
+    #[test_case("/etc/passwd" => InvalidAgentName::Character { found: '/' })]
     #[test_case("../main" => InvalidAgentName::Character { found: '/' })]
     #[test_case("a\0" => InvalidAgentName::Character { found: '\0' })]
     #[test_case("a\nb" => InvalidAgentName::Character { found: '\n' })]

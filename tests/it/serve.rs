@@ -1,12 +1,17 @@
 //! `adjutant serve` as a client sees it: the protocol, the list of tools, refusals.
 
-use std::process::Stdio;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
 use crate::support::mcp::{McpClient, text};
+use crate::support::stage::report;
 
 fn agent(name: &str, more: &str) -> String {
     format!(
@@ -106,13 +111,6 @@ fn both_revisions_of_the_protocol_are_spoken() {
 #[test_case(json!({ "agent_name": "web-search" }), "INVALID_ARGUMENT", "prompt")]
 #[test_case(json!({ "agent_name": "web-search", "prompt": "x", "sesion_key": "k" }), "INVALID_ARGUMENT", "sesion_key")]
 #[test_case(json!({ "agent_name": "web-search", "prompt": 7 }), "INVALID_ARGUMENT", "string")]
-#[test_case(json!({ "agent_name": "../main", "prompt": "x" }), "AGENT_NOT_FOUND", "../main"; "a1 a path")]
-#[test_case(json!({ "agent_name": "/etc/passwd", "prompt": "x" }), "AGENT_NOT_FOUND", "passwd"; "a1 an absolute path")]
-#[test_case(json!({ "agent_name": ".", "prompt": "x" }), "AGENT_NOT_FOUND", "`.`"; "a1 a dot")]
-#[test_case(json!({ "agent_name": "a\u{0}b", "prompt": "x" }), "AGENT_NOT_FOUND", "`a b`"; "a1 nul")]
-#[test_case(json!({ "agent_name": "MAIN", "prompt": "x" }), "AGENT_NOT_FOUND", "MAIN"; "a1 main")]
-#[test_case(json!({ "agent_name": "--resume", "prompt": "x" }), "AGENT_NOT_FOUND", "--resume"; "a1 a flag")]
-#[test_case(json!({ "agent_name": "x".repeat(10_000), "prompt": "x" }), "INVALID_ARGUMENT", "too long"; "a1 ten kilobytes")]
 fn a_bad_call_is_refused_in_one_sentence(arguments: Value, code: &str, says: &str) {
     let context = project();
     let mut client = McpClient::connect(context.adjutant(["serve"]));
@@ -122,6 +120,88 @@ fn a_bad_call_is_refused_in_one_sentence(arguments: Value, code: &str, says: &st
     assert!(said.starts_with(&format!("{code}: ")) && said.contains(says), "{said}");
     assert!(said.lines().count() == 1 && said.ends_with(['.', '?']), "{said}");
     assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
+}
+
+/// Names that would lead somewhere as a path, a flag or another name, and a sound agent wherever one of them could lead.
+#[test]
+fn a1_a_name_that_is_no_name_is_refused_and_no_path_touched() {
+    const NOT_FOUND: &str = "AGENT_NOT_FOUND";
+    const INVALID: &str = "INVALID_ARGUMENT";
+    // There is such a folder, and a person is told that it can never be an agent.
+    const BROKEN: &str = "AGENT_INVALID";
+    let context = project();
+    for bait in [
+        "main",
+        "agents",
+        "agents/a/b",
+        "agents/MAIN",
+        "agents/--resume",
+        "agents/w\u{435}b-search",
+    ] {
+        context.write(format!("{bait}/agent.md"), agent("bait", ""));
+    }
+    let started = context.root().join("started");
+    let claude = context.home().join("claude");
+    fs::write(&claude, format!("#!/bin/sh\ntouch '{}'\n", started.display())).unwrap();
+    fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
+    let with_claude = |mut command: Command| {
+        command.env("ADJUTANT_CLAUDE", &claude);
+        command
+    };
+    let before = files(&context.root());
+    let mut client = McpClient::connect(with_claude(context.adjutant(["serve"])));
+    let long = "x".repeat(10 << 10);
+    let names = [
+        ("../main", NOT_FOUND),
+        ("a/b", NOT_FOUND),
+        ("/etc/passwd", NOT_FOUND),
+        ("", INVALID),
+        (&long, INVALID),
+        (".", NOT_FOUND),
+        ("web-search\0", NOT_FOUND),
+        ("web-search\n", NOT_FOUND),
+        ("w\u{435}b-search", BROKEN),
+        ("web\u{2010}search", NOT_FOUND),
+        ("MAIN", BROKEN),
+        ("--resume", BROKEN),
+    ];
+    for (name, code) in names {
+        let lines_before = context.audit().len();
+        let task = json!({ "agent_name": name, "prompt": "x" });
+        let refused = client.call("run_subagent", task.clone());
+        let said = text(&refused);
+        assert!(said.starts_with(&format!("{code}: ")), "{name:?}: {said}");
+        assert!(said.lines().count() == 1 && said.len() < 1_000, "{name:?}: {said}");
+        let together = client.call("run_subagents", json!({ "tasks": [task] }));
+        assert!(together.to_string().contains(code), "{name:?}: {together}");
+        let mut refusals = 2;
+        // No argument of a program can have a NUL in it.
+        if !name.contains('\0') {
+            let run = with_claude(context.adjutant(["run", "--json", "--", name, "x"]));
+            let output = { run }.output().unwrap();
+            assert_eq!(report(&output)["code"], code, "{name:?}: {output:?}");
+            refusals += 1;
+        }
+        let audit = context.audit().split_off(lines_before);
+        assert_eq!(audit.len(), refusals, "each has its line: {audit:#?}");
+        assert!(audit.iter().all(|line| line["error"] == code), "{audit:#?}");
+    }
+    assert!(!started.exists(), "nothing was started");
+    assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
+    assert_eq!(files(&context.root()), before, "nothing was changed");
+}
+
+/// Every file with its content, but those of `data`.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap().flatten().filter(|entry| entry.file_name() != "data")
+    {
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files(&entry.path())),
+            false => drop(found.insert(entry.path(), fs::read(entry.path()).unwrap())),
+        }
+    }
+    found
 }
 
 #[test]

@@ -12,6 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 /// A project in a folder of its own that is gone when the test ends.
 pub struct TestContext {
     folder: tempfile::TempDir,
@@ -52,6 +54,12 @@ impl TestContext {
     /// Writes `agents/<name>/agent.md`.
     pub fn agent(&self, name: &str, content: &str) -> &Self {
         self.write(format!("agents/{name}/agent.md"), content)
+    }
+
+    /// The lines of the audit log so far.
+    pub fn audit(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.root().join("data/audit.jsonl")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect()
     }
 
     /// The program, in this project, with an environment that holds nothing of the developer's.
