@@ -4,9 +4,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::TestContext;
+use crate::support::fake::fake_claude;
+use crate::support::mcp::{McpClient, text};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/agents-invalid");
 
@@ -183,6 +185,116 @@ fn a2_files_that_must_not_be_read_are_refused() {
         ("nowhere", 1, "unreadable"),
     ];
     assert_eq!(found, expected.map(|(a, line, b)| (a.to_owned(), line, b.to_owned())));
+}
+
+/// An agent with all rights, if somebody believed a part of its file.
+fn wide(name: &str) -> String {
+    format!(
+        "---\nname: {name}\ndescription: Helps\ntools: [Bash]\npermissions: {{ allow: [Bash] }}\n---\nYou help.\n"
+    )
+}
+
+#[test]
+fn a3_front_matter_that_cannot_be_trusted_is_an_error_and_never_an_agent_with_more_rights() {
+    let narrow = "permissions: { deny: [Bash] }\n";
+    let with = |name: &str, more: &str| wide(name).replace("tools:", &format!("{more}tools:"));
+    let bomb: Vec<String> =
+        (0..9).map(|n| format!("a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1)).collect();
+    let bomb = bomb.concat();
+    is_refused(&[
+        (
+            "unterminated",
+            wide("unterminated").replace("\n---\n", "\n"),
+            "unterminated-front-matter",
+        ),
+        (
+            "unterminated-twice",
+            wide("unterminated-twice").replace("\n---\n", "\n-----\n"),
+            "unterminated-front-matter",
+        ),
+        ("bom", format!("\u{feff}{}", wide("bom")), "byte-order-mark"),
+        ("bomb", with("bomb", &format!("a0: &a0 [x, x]\n{bomb}")), "yaml-anchor"),
+        ("alias", with("alias", "x: &wide { allow: [Bash] }\npermissions: *wide\n"), "yaml-anchor"),
+        ("narrow-first", with("narrow-first", narrow), "duplicate-key"),
+        (
+            "narrow-last",
+            wide("narrow-last").replace("\n---\nYou", &format!("\n{narrow}---\nYou")),
+            "duplicate-key",
+        ),
+    ]);
+}
+
+#[test]
+fn a4_a_typo_in_a_restriction_is_an_error_and_never_no_rule() {
+    let with = |name: &str, more: &str| wide(name).replace("---\nYou", &format!("{more}---\nYou"));
+    let denying =
+        |name: &str, deny: &str| wide(name).replace("[Bash] }", &format!("[Bash], {deny} }}"));
+    let permitting = |name: &str, key: &str| wide(name).replace("permissions:", key);
+    is_refused(&[
+        ("deny-key", denying("deny-key", "dney: [\"Bash(rm:*)\"]"), "unknown-key"),
+        ("deny-case", denying("deny-case", "Deny: [\"Bash(rm:*)\"]"), "unknown-key"),
+        ("deny-tool", denying("deny-tool", "deny: [\"Bsh(rm:*)\"]"), "unknown-tool"),
+        ("deny-open", denying("deny-open", "deny: [\"Bash(rm:*\"]"), "invalid-rule"),
+        ("deny-number", denying("deny-number", "deny: 7"), "wrong-type"),
+        (
+            "exclude-key",
+            with("exclude-key", "policy: { tools: { exlude: [\"builtin:Bash\"] } }\n"),
+            "unknown-key",
+        ),
+        (
+            "exclude-tool",
+            with("exclude-tool", "policy: { tools: { exclude: [\"builtin:Bsh\"] } }\n"),
+            "unknown-tool",
+        ),
+        (
+            "exclude-kind",
+            with("exclude-kind", "policy: { tools: { exclude: [\"bultin:Bash\"] } }\n"),
+            "invalid-tool",
+        ),
+        (
+            "excluded-key",
+            with("excluded-key", "policy: { mcp: { exluded: [\"*\"] } }\n"),
+            "unknown-key",
+        ),
+        (
+            "policy-key",
+            with("policy-key", "polcy: { tools: { exclude: [\"builtin:Bash\"] } }\n"),
+            "unknown-key",
+        ),
+        ("permission", permitting("permission", "permission:"), "unknown-key"),
+        ("permisions", permitting("permisions", "permisions:"), "unknown-key"),
+        ("capital", permitting("capital", "Permissions:"), "unknown-key"),
+    ]);
+}
+
+/// Each of these files is an error with its code, and nobody can run it: nothing is started, and the refusal is written down.
+fn is_refused(files: &[(&str, String, &str)]) {
+    let context = TestContext::new();
+    for (name, content, _) in files {
+        context.agent(name, content);
+    }
+    let found = found(&context);
+    let mut client = McpClient::connect({
+        let mut command = context.adjutant(["serve"]);
+        command.env("ADJUTANT_CLAUDE", fake_claude());
+        command
+    });
+    for (name, content, code) in files {
+        let of_file = found.iter().filter(|(folder, ..)| folder == name);
+        let errors: Vec<&str> = of_file
+            .filter(|(.., severity)| severity == "error")
+            .map(|(_, _, code, _)| code.as_str())
+            .collect();
+        assert!(errors.contains(code), "{errors:?} for\n{content}");
+        let arguments = json!({ "agent_name": name, "prompt": "FAKE result ran" });
+        let refused = client.call("run_subagent", arguments);
+        assert!(text(&refused).starts_with("AGENT_INVALID: "), "{refused} for\n{content}");
+    }
+    assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
+    let audit = context.audit();
+    let refused = audit.iter().map(|line| (line["tool"].as_str(), line["error"].as_str()));
+    let expected = files.iter().map(|(name, ..)| (Some(*name), Some("AGENT_INVALID")));
+    assert_eq!(refused.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
 #[test]
