@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::Write;
 
 use serde_json::{Value, json};
 use test_case::test_case;
@@ -91,16 +92,48 @@ fn a5_a_changed_file_never_meets_an_old_process() {
         waiting(&stage.context).iter().find(|card| card["agent"] == "keeper")?["pid"].as_u64()
     });
     stage.context.agent("fetcher", &FETCHER.replace("You fetch.", "You fetch PEARS."));
-    stage.context.agent("keeper", &KEEPER.replace("You remember", "You FOREVER remember"));
+    let wider = KEEPER.replace("session:", "permissions: { allow: [\"Bash(touch:*)\"] }\nsession:");
+    stage.context.agent("keeper", &wider.replace("You remember", "You FOREVER remember"));
     ask(&mut server, "fetcher", "SAY one");
     assert!(last_request(&stage).contains("You fetch PEARS."), "the new file counts at once");
-    ask(&mut server, "keeper", "SAY two");
+    ask(&mut server, "keeper", "CALL Bash {\"command\":\"touch wider\"}\nSAY two");
     let request = last_request(&stage);
     assert!(request.contains("You FOREVER remember") && request.contains("plum"), "{request}");
+    assert!(stage.context.root().join("wider").exists(), "a live conversation has the new rights");
     let used: HashSet<u64> = pids(&stage.context.root(), 3).into_iter().skip(1).collect();
     assert!(!used.contains(&warm) && !used.contains(&live));
     gone(warm);
     gone(live);
+}
+
+/// The first run stands at a gate while its agent's file is made wider, and a second run has the wider rights already.
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn a5_a_run_keeps_the_contract_it_started_with(version: &str) {
+    let narrow = FETCHER.replace("warm: 1\n", "").replace("Bash(echo:*)", "Bash(sh wait.sh)");
+    let wide = narrow.replace("wait.sh)\"", "wait.sh)\", \"Bash(touch:*)\"");
+    let Some(stage) = stage(version, "fetcher", &narrow) else { return };
+    let root = stage.context.root();
+    // Not `cat` itself: claude looks at the files that it is told to read.
+    stage.context.write("wait.sh", "cat gate\n");
+    let gate = root.join("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let touch = |name: &str| format!("CALL Bash {}", json!({ "command": format!("touch {name}") }));
+    let first = format!("CALL Bash {}\n{}", json!({ "command": "sh wait.sh" }), touch("first"));
+    let mut server = stage.serve();
+    let task = json!({ "agent_name": "fetcher", "prompt": first });
+    let call = server.begin("tools/call", json!({ "name": "run_subagent", "arguments": task }));
+    // Opens when its shell reads it.
+    let mut opened = fs::OpenOptions::new().write(true).open(&gate).unwrap();
+    stage.context.agent("fetcher", &wide);
+    let second = ask(&mut server, "fetcher", &touch("second"));
+    assert!(root.join("second").exists(), "the wider file is in force: {second}");
+    opened.write_all(b"open\n").unwrap();
+    drop(opened);
+    let first = server.answer(call);
+    let denials = &first["structuredContent"]["denials"];
+    assert_eq!((denials[0]["tool"].as_str(), denials.as_array().unwrap().len()), (Some("Bash"), 1));
+    assert!(!root.join("first").exists(), "it has the rights it started with: {first}");
 }
 
 #[test]

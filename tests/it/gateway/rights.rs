@@ -29,12 +29,12 @@ fn d2_what_is_not_listed_is_refused_before_anything_is_sent() {
         let result = client.call("execute_tool", arguments);
         let denied = text(&result).starts_with("DENIED_BY_POLICY");
         assert_eq!(denied, name != "echo", "{name}: {result}");
+        let audit = stage.context.audit();
+        let line = audit.last().unwrap();
+        let decision = if denied { "deny" } else { "allow" };
+        assert_eq!((&line["tool"], &line["decision"]), (&json!(name), &json!(decision)), "{line}");
     }
-    assert_eq!(
-        said(&mut client, "good", "count"),
-        "2",
-        "D2: what is denied never reaches the server"
-    );
+    assert_eq!(said(&mut client, "good", "count"), "2", "what is denied never reaches the server");
     for hidden in ["hidden", "Good", "good ", "nobody"] {
         let arguments = json!({ "agent_id": "guest", "server": hidden, "tool": "echo" });
         assert_eq!(code(&client.call("execute_tool", arguments)), "DENIED_BY_POLICY");
