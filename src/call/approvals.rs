@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -86,6 +87,23 @@ impl Approvals {
         }
     }
 
+    /// Writes down a tool that was refused before anybody could be asked. It stays refused where that cannot be written.
+    pub(super) fn refused(
+        &self,
+        agent: &Agent,
+        (tool, call): (&str, &str),
+        input: &Value,
+        reason: &str,
+    ) {
+        let mut arguments = input.clone();
+        redact_value(&mut arguments, &prepare::secrets(agent));
+        let mut line = self.draft("tool_use", agent, tool, call);
+        line.decision = Some(Decision::Deny);
+        line.reason = Some(reason.to_owned());
+        line.arguments = Some(arguments);
+        let _ = self.gateway.write_down(&line);
+    }
+
     async fn decided(&self, matter: &Matter<'_>, board: &StatusBoard) -> Decided {
         if let Some(before) = self.allowed_before(matter) {
             return before;
@@ -165,15 +183,22 @@ impl Approvals {
     }
 
     fn line(&self, operation: &'static str, matter: &Matter<'_>) -> AuditLine {
-        let who = Caller::new(matter.agent.name.as_str(), KnownBy::Pipe);
-        let mut line = AuditLine::new(operation).by(&who);
-        line.tool = Some(matter.request.tool_name.clone());
+        let request = matter.request;
+        let mut line =
+            self.draft(operation, matter.agent, &request.tool_name, &request.tool_use_id);
         line.reason = Some(matter.why.clone());
-        line.run_id = Some(self.run);
-        line.call_id = Some(matter.request.tool_use_id.clone());
         let mut arguments = matter.request.input.clone();
         redact_value(&mut arguments, &matter.secrets);
         line.arguments = Some(arguments);
+        line
+    }
+
+    fn draft(&self, operation: &'static str, agent: &Agent, tool: &str, call: &str) -> AuditLine {
+        let who = Caller::new(agent.name.as_str(), KnownBy::Pipe);
+        let mut line = AuditLine::new(operation).by(&who);
+        line.tool = Some(tool.to_owned());
+        line.run_id = Some(self.run);
+        line.call_id = Some(call.to_owned());
         line
     }
 }

@@ -233,6 +233,13 @@ impl Bridge {
         });
     }
 
+    /// A refusal that no person had a part in, for the audit log; those that were asked about have their line by then.
+    fn write_down(&self, errand: &Errand, call: (&str, &str), input: &Value, reason: &str) {
+        if let Some(approvals) = &errand.approvals {
+            approvals.refused(&self.agent, call, input, reason);
+        }
+    }
+
     /// Whole tools by the agent's own policy, whatever Claude Code's rules would say.
     fn judge(&self, tool: &str) -> Evaluation {
         match tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
@@ -309,6 +316,7 @@ impl Parent for Bridge {
             if let Some(reason) = verdict.refusal() {
                 let (id, tool) = (&tool_use.tool_use_id, &tool_use.tool_name);
                 errand.record(|recorder| recorder.denied(id, tool, reason));
+                self.write_down(&errand, (tool, id), &tool_use.input, reason);
             }
             if is_over {
                 // Told no, it would ask the model what to do instead, which costs more: it is ended first.
@@ -327,7 +335,9 @@ impl Parent for Bridge {
             let said = errand.ask_hooks("PermissionRequest", payload.as_ref()).await;
             let approval = match said.and_then(Together::refusal) {
                 Some(message) => {
-                    self.refuse(&request.tool_name, &shorten(&one_line(&message), 200));
+                    let (tool, id) = (&request.tool_name, &request.tool_use_id);
+                    self.refuse(tool, &shorten(&one_line(&message), 200));
+                    self.write_down(&errand, (tool, id), &request.input, &message);
                     Approval::Deny { message }
                 }
                 None => self.answer(&request, &errand).await,
