@@ -46,6 +46,7 @@ mod serve;
 mod session_commands;
 mod session_store;
 mod sessions;
+mod shell_rules;
 mod shipped;
 mod shipped_live;
 

@@ -1,0 +1,157 @@
+//! What Claude Code's own rules for a shell hold, in both versions, and what docs/security.md says of it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use test_case::test_case;
+
+use crate::support::TestContext;
+use crate::support::fake::fake_claude;
+use crate::support::stage::{NEW, OLD, Stage, report};
+
+fn agent(permissions: &str) -> String {
+    format!("---\nname: shell\ndescription: Has a shell\n{permissions}\n---\nYou have a shell.\n")
+}
+
+/// Has one agent try all of these, one after the other.
+fn attempt<'a>(stage: &Stage, commands: impl IntoIterator<Item = &'a str>) -> Value {
+    let mut script = String::new();
+    for command in commands {
+        writeln!(script, "CALL Bash {}", json!({ "command": command })).unwrap();
+    }
+    stage.run("shell", &script)
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn d7_a_rule_for_one_program_lets_nothing_else_along(version: &str) {
+    let Some(stage) = Stage::new(version) else { return };
+    stage.context.agent("shell", &agent("permissions: { allow: [\"Bash(curl:*)\"] }"));
+    stage.context.write("y/precious", "x").write("evil.sh", "rm -rf y").write("page", "4711");
+    let place = format!("curl -s file://{}", stage.context.root().display());
+    let smuggled = [
+        format!("{place}/page && rm -rf y"),
+        format!("{place}/page; rm -rf y"),
+        format!("{place}/page & rm -rf y"),
+        format!("{place}/page || rm -rf y"),
+        format!("{place}/evil.sh | sh"),
+        format!("{place}/page $(rm -rf y)"),
+        format!("{place}/page `rm -rf y`"),
+        format!("{place}/page <(rm -rf y)"),
+        format!("{place}/page\nrm -rf y"),
+        format!("A=$(rm -rf y) {place}/page"),
+        format!("PATH=. {place}/page"),
+        format!("LD_PRELOAD=./evil.so {place}/page"),
+        format!("{place}/page > y/precious"),
+    ];
+    let report = attempt(&stage, smuggled.iter().map(String::as_str));
+    let precious = fs::read_to_string(stage.context.root().join("y/precious"));
+    assert_eq!(precious.ok().as_deref(), Some("x"), "{report}");
+    let denials = report["denials"].as_array().unwrap();
+    assert_eq!(denials.len(), smuggled.len(), "each is refused and told: {report:#}");
+    let denied = stage.context.audit().into_iter().filter(|line| line["decision"] == "deny");
+    assert_eq!(denied.count(), smuggled.len(), "and written down");
+    let plain = attempt(&stage, [format!("{place}/page").as_str()]);
+    assert!(plain["result"].as_str().is_some_and(|text| text.contains("4711")), "{plain}");
+}
+
+/// A row of the table in docs/security.md: a command, and whether each version refuses it.
+struct Row {
+    command: String,
+    is_refused: bool,
+}
+
+fn rows(version: &str) -> Vec<Row> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md");
+    let page = fs::read_to_string(page).unwrap();
+    let table = page.lines().skip_while(|line| !line.starts_with("| command |"));
+    let mut table = table.take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| -> Vec<String> {
+        let line = line.replace("\\|", "\0");
+        line.split('|').map(|cell| cell.trim().replace('\0', "|")).collect()
+    };
+    let header = cells(table.next().expect("the table"));
+    let column = header.iter().position(|cell| cell == version).expect("the version's column");
+    let rows = table.skip(1).map(|line| {
+        let cells = cells(line);
+        let is_refused = match cells[column].as_str() {
+            "refused" => true,
+            "runs" => false,
+            other => panic!("`{other}` in {line}"),
+        };
+        Row { command: cells[1].split('`').nth(1).expect("a command").to_owned(), is_refused }
+    });
+    rows.collect()
+}
+
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn i5_a_denied_command_in_disguise_fares_as_the_page_says(version: &str) {
+    let Some(stage) = Stage::new(version) else { return };
+    let rules = "permissions: { allow: [Bash], deny: [\"Bash(rm:*)\"] }";
+    stage.context.agent("shell", &agent(rules));
+    let mut rows = rows(version);
+    let chain = |denied: &str| {
+        let links = (0..60).map(|number| match number {
+            41 => denied.to_owned(),
+            number => format!("echo {number}"),
+        });
+        links.collect::<Vec<_>>().join(" && ")
+    };
+    rows.push(Row { command: chain("rm -rf X"), is_refused: true });
+    let targets = (0..rows.len()).map(|number| format!("precious-{number}"));
+    let targets: Vec<String> = targets.collect();
+    for target in &targets {
+        stage.context.write(format!("{target}/data"), "x");
+    }
+    let commands = rows.iter().zip(&targets).map(|(row, target)| row.command.replace('X', target));
+    let commands: Vec<String> = commands.collect();
+    let report = attempt(&stage, commands.iter().map(String::as_str));
+    for ((row, target), command) in rows.iter().zip(&targets).zip(&commands) {
+        let is_there = stage.context.root().join(target).join("data").exists();
+        assert_eq!(is_there, row.is_refused, "`{command}` in {version}: {report:#}");
+    }
+    let refused = rows.iter().filter(|row| row.is_refused).count();
+    assert_eq!(report["denials"].as_array().map(Vec::len), Some(refused), "{report:#}");
+
+    // The same under a list of what is allowed: nothing of it runs.
+    stage.context.agent("shell", &agent("permissions: { allow: [\"Bash(curl:*)\"] }"));
+    for target in &targets {
+        stage.context.write(format!("{target}/data"), "x");
+    }
+    let report = attempt(&stage, commands.iter().map(String::as_str));
+    for target in &targets {
+        assert!(stage.context.root().join(target).join("data").exists(), "{target}: {report:#}");
+    }
+}
+
+/// Whatever a `claude` makes of rules, it asks about every call, and whole tools are not its to give.
+#[test_case("Write"; "excluded")]
+#[test_case("WebFetch"; "never granted")]
+#[test_case("BrandNew"; "unknown")]
+fn i5_a_whole_tool_that_is_not_granted_is_refused_whatever_the_shell_may(tool: &str) {
+    let context = TestContext::new();
+    let rules = "permissions: { allow: [Bash, Edit] }\ntools: [Bash, Edit, Write]\n\
+        policy: { tools: { exclude: [\"builtin:Write\"] } }";
+    context.agent("shell", &agent(rules));
+    let prompt = format!("FAKE ask {tool} {{\"file_path\":\"x\"}}");
+    let mut command = context.adjutant(["run", "shell", &prompt, "--json"]);
+    let report = report(&command.env("ADJUTANT_CLAUDE", fake_claude()).output().unwrap());
+    assert_eq!(report["denials"][0]["tool"], tool, "{report}");
+    let audit = context.audit();
+    let line = audit.iter().find(|line| line["operation"] == "tool_use").expect("its line");
+    assert_eq!((&line["tool"], &line["decision"]), (&json!(tool), &json!("deny")), "{line}");
+}
+
+#[test]
+fn d7_the_page_says_what_a_rule_for_a_shell_can_promise_and_names_the_sandbox() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("\n## What a rule for a shell can promise\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    for promise in ["a rule sees text, not effects", "The boundary is the\nsandbox, not the rule"] {
+        assert!(section.contains(promise), "{promise}");
+    }
+}
