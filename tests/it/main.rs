@@ -34,6 +34,7 @@ mod http_clients;
 mod identity;
 mod init;
 mod limits;
+mod odd_clients;
 mod outcomes;
 mod policy;
 mod policy_over_mcp;
