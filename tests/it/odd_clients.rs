@@ -16,6 +16,8 @@ use crate::support::TestContext;
 use crate::support::fake::fake_claude;
 use crate::support::waiting::{events, wait_for};
 
+const PATIENCE_MS: u16 = 30_000;
+
 /// A project with a server that echoes, and an agent that does what it is told.
 fn project() -> TestContext {
     let context = TestContext::new();
@@ -71,6 +73,10 @@ impl LazyClient {
     }
 
     fn read(&mut self) -> Value {
+        if self.stdout.buffer().is_empty() {
+            let mut polled = [PollFd::new(self.stdout.get_ref().as_fd(), PollFlags::POLLIN)];
+            assert_ne!(poll(&mut polled, PATIENCE_MS), Ok(0), "nothing comes any more");
+        }
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line:?}"))

@@ -1,13 +1,17 @@
 //! Servers and keepers that are killed without warning, alone and together.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::thread;
 
+use adjutant::base::RunId;
 use adjutant::worker::{Cleaned, ProcessStamp, RunBoard, clean_leftovers};
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use super::family::{MISBEHAVIOURS, Member, Misbehaviour, assert_gone_soon, signal, wait_until};
-use super::stand_in::StandIn;
+use super::stand_in::{KilledOnDrop, StandIn};
 
 #[test]
 fn f1_a_killed_server_leaves_nothing() {
@@ -114,6 +118,40 @@ fn the_next_start_leaves_living_runs_alone() {
     };
     assert!(!cleaned.iter().any(own), "{cleaned:?}");
     assert!(server.family.iter().all(Member::is_there));
+}
+
+/// A crash left a card, and the pids on it are those of others by now: of a keeper, a program, and a whole group.
+#[test]
+fn f2_a_pid_that_is_anothers_by_now_is_not_hit() {
+    let data = tempfile::tempdir().unwrap();
+    let strangers = [0, 1, 2].map(|_| {
+        let mut command = Command::new("sleep");
+        KilledOnDrop(command.arg("1000").process_group(0).spawn().unwrap())
+    });
+    let [server, keeper, program] = strangers.each_ref().map(|stranger| stranger.0.id());
+    let run = RunId::new();
+    let posting = RunBoard::at(data.path()).post(run, "earlier", "main").unwrap();
+    let file = data.path().join(format!("runs/{run}.json"));
+    let mut card: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let earlier = |pid| {
+        let ProcessStamp { started, .. } = ProcessStamp::of(pid).unwrap();
+        let (boot, ticks) = started.rsplit_once('-').unwrap();
+        let started = format!("{boot}-{}", ticks.parse::<u64>().unwrap() - 1);
+        json!({ "pid": pid, "started": started })
+    };
+    card["server"] = earlier(server);
+    card["keeper"] = earlier(keeper);
+    card["pid"] = json!(program);
+    fs::write(&file, card.to_string()).unwrap();
+
+    let cleaned = clean_leftovers(data.path(), |_| Ok(()));
+
+    let is_it = |c: &Cleaned| matches!(c, Cleaned::Run(card) if card.run == run);
+    assert!(cleaned.iter().any(is_it) && !file.exists(), "{cleaned:?}");
+    for mut stranger in strangers {
+        assert_eq!(stranger.0.try_wait().unwrap(), None, "a stranger was hit");
+    }
+    drop(posting);
 }
 
 fn hidden(server: &StandIn) -> Member {
