@@ -15,6 +15,7 @@ mod approval;
 mod architecture;
 mod audit;
 mod catalog;
+mod clock;
 mod command_line;
 mod conformance;
 mod conversation;
