@@ -2,6 +2,7 @@
 
 mod crashes;
 pub mod family;
+mod greed;
 mod load;
 mod real_shell;
 mod runs;
