@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use adjutant::base::RunId;
-use adjutant::worker::{Launch, Urgency, start, use_keeper_program};
+use adjutant::worker::{Launch, Links, Urgency, start, use_keeper_program};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 
@@ -83,6 +83,7 @@ fn launch(program: &str, argument: &str) -> Launch {
         arguments: vec![argument.into()],
         environment: vec![("PATH".into(), path)],
         folder: Path::new("/").to_owned(),
+        links: Links::Follow,
     }
 }
 

@@ -13,7 +13,7 @@ use super::hook_answer::{HookAnswer, Together, read_answer};
 use crate::base::RunId;
 use crate::catalog::{Agent, Hook};
 use crate::config::env_vars;
-use crate::worker::{Launch, run_briefly};
+use crate::worker::{Launch, Links, run_briefly};
 
 /// What is read of a hook's output.
 const MAX_OUTPUT: u64 = 1 << 20;
@@ -83,6 +83,7 @@ impl Hooks {
             arguments: vec!["-c".into(), hook.command.clone().into()],
             environment: self.environment(),
             folder: self.root.clone(),
+            links: Links::Follow,
         };
         read_answer(hook, run_briefly(launch, input, hook.timeout, MAX_OUTPUT).await)
     }

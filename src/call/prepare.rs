@@ -12,7 +12,7 @@ use crate::config::Settings;
 use crate::outcome::{Code, Failure};
 use crate::plan::{Argument, ArgumentValue, LaunchPlan, PlannedFile, VariableSource};
 use crate::record::Secret;
-use crate::worker::{Launch, RunFolder};
+use crate::worker::{Launch, Links, RunFolder};
 
 const MAX_MEMORY_BYTES: u64 = 1 << 20;
 
@@ -86,6 +86,7 @@ pub(super) fn launch(
         arguments,
         environment,
         folder,
+        links: Links::Refuse,
     })
 }
 

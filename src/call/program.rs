@@ -15,7 +15,7 @@ use crate::base::{RunId, create_private_dir, find_program, read_bounded, write_a
 use crate::config::Settings;
 use crate::outcome::{Code, Failure};
 use crate::plan::Features;
-use crate::worker::{Launch, Process, Urgency, start};
+use crate::worker::{Launch, Links, Process, Urgency, start};
 
 const PROBE_PATIENCE: Duration = Duration::from_secs(30);
 const MAX_HELP_BYTES: u64 = 1 << 20;
@@ -138,6 +138,7 @@ async fn ask(path: &Path, flag: &str) -> Result<String, Failure> {
             .filter_map(|n| Some((n.into(), env::var_os(n)?)))
             .collect(),
         folder: env::temp_dir(),
+        links: Links::Follow,
     };
     let mut process = start(launch).await.map_err(|error| unusable(path, &error.to_string()))?;
     process.stdin = None;

@@ -65,6 +65,7 @@ impl ServerProcess {
             arguments: launch.arguments.iter().map(OsString::from).collect(),
             environment: environment(&launch.variables),
             folder: launch.folder.clone(),
+            links: worker::Links::Follow,
         });
         let mut process = started.await.map_err(|error| error.to_string())?;
         process.tap_stderr(log.tap());

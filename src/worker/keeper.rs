@@ -23,6 +23,7 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::launch::Links;
 use super::signals::{self, Caught};
 use super::wire::{self, Order, REQUEST_BYTES, Report, Request, Stage};
 use super::{program, tree};
@@ -229,11 +230,20 @@ fn start_leader(control: &UnixStream) -> Step<(UnixStream, Pid)> {
     let signals = signals::catch().map_err(ours)?;
     let descriptors = wire::receive_descriptors(control).map_err(ours)?;
     let order = Order::read_from(&mut &*control).map_err(ours)?;
-    std::env::set_current_dir(&order.folder).map_err(|error| (Stage::Folder, error))?;
+    enter_folder(&order).map_err(|error| (Stage::Folder, error))?;
     let leader = spawn(order, descriptors)?;
     // The keeper must not keep a folder from being unmounted or removed.
     std::env::set_current_dir(Path::new("/")).map_err(ours)?;
     Ok((signals, leader))
+}
+
+/// From here on it is held, whatever becomes of its name: the program is started in it.
+fn enter_folder(order: &Order) -> io::Result<()> {
+    std::env::set_current_dir(&order.folder)?;
+    if order.links == Links::Refuse && std::env::current_dir()? != Path::new(&order.folder) {
+        return Err(Errno::ELOOP.into());
+    }
+    Ok(())
 }
 
 /// A session of its own: no terminal whose keys could be forged or whose Ctrl-C would come twice.

@@ -24,6 +24,18 @@ pub struct Launch {
     pub environment: Vec<(OsString, OsString)>,
     /// Its working folder.
     pub folder: PathBuf,
+    /// What holds for symlinks on the way to that folder.
+    pub links: Links,
+}
+
+/// What holds for symlinks on the way to a folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Links {
+    /// They are followed.
+    #[default]
+    Follow,
+    /// There are none, since the folder was resolved before. One that has come since leads elsewhere and is refused.
+    Refuse,
 }
 
 /// Why a process could not be started.

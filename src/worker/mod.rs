@@ -35,7 +35,7 @@ pub use admission::{Admission, AdmissionLimits, Counts, Permit, Refused};
 pub use board::{Posting, RunBoard, RunCard, RunProgress};
 pub use brief::{BriefEnd, Said, run_briefly};
 pub use doorway::Doorway;
-pub use launch::{Launch, StartFailed};
+pub use launch::{Launch, Links, StartFailed};
 pub use leftovers::{Cleaned, clean_leftovers, end_leftovers_of, end_leftovers_with};
 pub use machine::MachineCap;
 pub use nesting::agent_above;

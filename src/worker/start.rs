@@ -83,6 +83,7 @@ fn spawn_keeper(launch: &Launch, control: StdStream) -> Result<(Child, OwnChild)
 async fn hand_over(control: &mut UnixStream, launch: &Launch) -> io::Result<Report> {
     let order = Order {
         folder: launch.folder.clone().into(),
+        links: launch.links,
         program: launch.program.clone().into(),
         arguments: launch.arguments.clone(),
         environment: marked_environment(launch),

@@ -15,6 +15,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use super::launch::Links;
+
 /// Far above what a system takes as arguments and environment; a guard against nonsense alone.
 const MOST_BYTES: u32 = 64 << 20;
 
@@ -22,6 +24,7 @@ const MOST_BYTES: u32 = 64 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) folder: OsString,
+    pub(super) links: Links,
     pub(super) program: OsString,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
@@ -32,6 +35,7 @@ impl Order {
     pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         put_text(&mut bytes, &self.folder)?;
+        put_count(&mut bytes, usize::from(self.links == Links::Refuse))?;
         put_text(&mut bytes, &self.program)?;
         put_count(&mut bytes, self.arguments.len())?;
         for argument in &self.arguments {
@@ -55,6 +59,7 @@ impl Order {
         source.read_exact(&mut bytes)?;
         let mut rest = bytes.as_slice();
         let folder = take_text(&mut rest)?;
+        let links = if take_count(&mut rest)? == 0 { Links::Follow } else { Links::Refuse };
         let program = take_text(&mut rest)?;
         let count = take_count(&mut rest)?;
         let arguments = (0..count).map(|_| take_text(&mut rest)).collect::<io::Result<_>>()?;
@@ -62,7 +67,7 @@ impl Order {
         let environment = (0..count)
             .map(|_| Ok((take_text(&mut rest)?, take_text(&mut rest)?)))
             .collect::<io::Result<_>>()?;
-        Ok(Self { folder, program, arguments, environment })
+        Ok(Self { folder, links, program, arguments, environment })
     }
 }
 
@@ -238,6 +243,7 @@ mod tests {
     fn an_order_comes_out_as_it_went_in() {
         let order = Order {
             folder: "/tmp".into(),
+            links: Links::Refuse,
             program: OsString::from_vec(vec![0xff, b'x']),
             arguments: vec!["".into(), "a b\n".into()],
             environment: vec![("A".into(), "=".into())],

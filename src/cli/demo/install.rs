@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::base::{FileLock, RunId, create_private_dir, remove_tree, rename, write_project_file};
 use crate::cli::render;
-use crate::worker::{Launch, ProcessEnd, Urgency, start};
+use crate::worker::{Launch, Links, ProcessEnd, Urgency, start};
 
 const VERSION: &str = "2.1.325";
 const PACKAGE: &str = include_str!("../../../tests/claude-cli/2.1.325/package.json");
@@ -57,6 +57,7 @@ async fn npm_ci(folder: &Path) -> Result<(), String> {
         // npm is the user's own tool: its proxies, caches and registries are in the environment.
         environment: env::vars_os().collect(),
         folder: folder.to_path_buf(),
+        links: Links::Follow,
     };
     let mut npm = start(launch).await.map_err(|error| format!("npm is not there ({error})"))?;
     npm.stdin = None;

@@ -22,7 +22,7 @@ use crate::cli::runtime::quiet_gateway;
 use crate::config::Settings;
 use crate::identity::Caller;
 use crate::outcome::Outcome;
-use crate::worker::{Launch, Process, RunBoard, Shutdown, Urgency, start};
+use crate::worker::{Launch, Links, Process, RunBoard, Shutdown, Urgency, start};
 
 const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(40);
@@ -102,6 +102,7 @@ fn launch(cast: &Cast, scene: &Scene, servers: &Path) -> Launch {
         arguments,
         environment: environment(cast, scene),
         folder,
+        links: Links::Follow,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::base::{RunId, write_program};
 use crate::cli::render;
-use crate::worker::{Launch, start};
+use crate::worker::{Launch, Links, start};
 
 const COMMAND: &str = "__stand-in-claude";
 const FLAGS: &str = "  --input-format <x>\n  --mcp-config <x>\n  --setting-sources <x>\n  --settings <x>\n  --strict-mcp-config\n  --tools <x>\n  --no-session-persistence\n";
@@ -107,6 +107,7 @@ fn shell(command: &str) -> String {
         arguments: vec!["-c".into(), command.into()],
         environment: env::vars_os().collect(),
         folder: env::current_dir().unwrap_or_else(|_| "/".into()),
+        links: Links::Follow,
     };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return String::new();

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::base::RunId;
 use crate::config::env_vars;
-use crate::worker::{self, Launch, ProcessEnd, Urgency};
+use crate::worker::{self, Launch, Links, ProcessEnd, Urgency};
 
 /// A keyring that is open answers within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -121,6 +121,7 @@ impl Keyring {
                 .filter_map(|name| Some((OsString::from(name), env::var_os(name)?)))
                 .collect(),
             folder: "/".into(),
+            links: Links::Follow,
         };
         let mut process = worker::start(launch).await.map_err(|error| error.to_string())?;
         let (stdin, stdout) = (process.stdin.take(), process.stdout.take());

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use adjutant::base::RunId;
-use adjutant::worker::{Launch, use_keeper_program};
+use adjutant::worker::{Launch, Links, use_keeper_program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -96,6 +96,7 @@ pub fn launch(folder: &Path, script: &str) -> Launch {
         arguments: vec!["-c".into(), script.into()],
         environment: vec![("PATH".into(), path)],
         folder: folder.to_owned(),
+        links: Links::Follow,
     }
 }
 

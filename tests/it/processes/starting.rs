@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use adjutant::worker::{Launch, Process, ProcessEnd, Urgency, end_leftovers_of, start};
+use adjutant::worker::{Launch, Links, Process, ProcessEnd, Urgency, end_leftovers_of, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::family::{launch, marked, wait_until};
@@ -116,6 +116,36 @@ async fn a_refusal_says_what_is_wrong_and_leaves_nothing() {
     let endless = refusal(Launch { arguments: vec!["x".repeat(40 << 20).into()], ..good }).await;
     assert!(endless.contains("longer than the system allows"), "{endless}");
     assert_eq!(marked(&run), []);
+}
+
+#[tokio::test]
+async fn i3_a_folder_that_is_swapped_after_it_was_resolved_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path().canonicalize().unwrap();
+    let [work, away, elsewhere] = ["work", "away", "elsewhere"].map(|name| place.join(name));
+    fs::create_dir_all(work.join("inside")).unwrap();
+    fs::create_dir_all(elsewhere.join("inside")).unwrap();
+    let resolved = |folder: &Path| {
+        let launch = launch(folder, "touch started; pwd -P");
+        Launch { links: Links::Refuse, ..launch }
+    };
+    let mut process = start(resolved(&work)).await.unwrap();
+    assert_eq!(output(&mut process).await, format!("{}\n", work.display()));
+    // The folder itself, and one above it.
+    fs::rename(&work, &away).unwrap();
+    symlink(&elsewhere, &work).unwrap();
+    for folder in [work.clone(), work.join("inside")] {
+        let launch = resolved(&folder);
+        let run = launch.run.to_string();
+        let refused = refusal(launch).await;
+        assert!(refused.contains("cannot be entered"), "{refused}");
+        assert_eq!(marked(&run), []);
+    }
+    let started = [elsewhere.join("started"), elsewhere.join("inside/started")];
+    assert!(!started.iter().any(|file| file.exists()), "nothing ran there");
+    // Who writes a link on purpose, as for a server, gets there.
+    let mut process = start(launch(&work, "pwd -P")).await.unwrap();
+    assert_eq!(output(&mut process).await, format!("{}\n", elsewhere.display()));
 }
 
 #[tokio::test]
