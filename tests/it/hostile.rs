@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use adjutant::worker::RunBoard;
 use serde_json::{Value, json};
 use test_case::test_case;
 
@@ -267,6 +268,50 @@ fn execute(server: &mut McpClient, key: &str, value: &str) -> u64 {
     id
 }
 
+/// `cwd` may lead out of the project where its author says so. Where it leads is looked up once, and a run stays there.
+#[test]
+fn i3_a_folder_is_resolved_once_and_kept() {
+    let context = TestContext::new();
+    let (root, home) = (context.root(), context.home());
+    let agent = |cwd: &str| FETCHER.replace("permissions:", &format!("cwd: {cwd}\npermissions:"));
+    for folder in ["one", "two"] {
+        fs::create_dir(home.join(folder)).unwrap();
+    }
+    symlink(home.join("one"), root.join("link")).unwrap();
+    symlink(home.join("nowhere"), root.join("dangling")).unwrap();
+    symlink("loop", root.join("loop")).unwrap();
+    context.write("file", "");
+    let mut command = context.adjutant(["serve"]);
+    command.env("ADJUTANT_CLAUDE", fake_claude()).env("RUST_LOG", "error");
+    let mut server = McpClient::connect(command);
+    let folder_of = |pid: u32| fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+    let board = RunBoard::at(&root.join("data"));
+    let mut start = |cwd: &str| {
+        context.agent("fetcher", &agent(cwd));
+        let before = board.list().len();
+        let task = json!({ "agent_name": "fetcher", "prompt": "FAKE hang-mid-turn" });
+        server.begin("tools/call", json!({ "name": "run_subagent", "arguments": task }));
+        wait_for("the run", || {
+            let cards = board.list();
+            cards.iter().filter(|_| cards.len() > before).max_by_key(|card| card.run)?.pid
+        })
+    };
+    let above = start("../home/two/../one");
+    let linked = start("./link");
+    assert_eq!([above, linked].map(folder_of), [home.join("one"), home.join("one")]);
+    fs::remove_file(root.join("link")).unwrap();
+    symlink(home.join("two"), root.join("link")).unwrap();
+    assert_eq!([above, linked].map(folder_of), [home.join("one"), home.join("one")], "it is kept");
+    let next = start("link");
+    assert_eq!(folder_of(next), home.join("two"), "and looked up anew for the next run");
+    for cwd in ["./dangling", "./loop", "./file", "./link/../../nowhere"] {
+        context.agent("fetcher", &agent(cwd));
+        let task = json!({ "agent_name": "fetcher", "prompt": "FAKE result ran" });
+        let refused = server.call("run_subagent", task);
+        assert!(text(&refused).starts_with("SPAWN_FAILED: the working folder "), "{refused}");
+    }
+}
+
 /// What an agent of the same user can do to the private files of runs, and what the next run is started with.
 #[test]
 fn i4_what_a_running_agent_plants_is_never_read_by_the_next_run() {
@@ -286,9 +331,11 @@ fn i4_what_a_running_agent_plants_is_never_read_by_the_next_run() {
     let mut command = context.adjutant(["serve"]);
     command.env("ADJUTANT_CLAUDE", &claude).env("RUST_LOG", "error");
     let mut server = McpClient::connect(command);
+    let mut calls = Vec::new();
     let mut begin = |prompt: &str| {
         let task = json!({ "agent_name": "fetcher", "prompt": prompt });
-        server.begin("tools/call", json!({ "name": "run_subagent", "arguments": task }));
+        calls
+            .push(server.begin("tools/call", json!({ "name": "run_subagent", "arguments": task })));
         let copy = wait_for("what it read", || fs::read_to_string(home.join("copy")).ok());
         fs::remove_file(home.join("copy")).unwrap();
         copy
@@ -317,8 +364,9 @@ fn i4_what_a_running_agent_plants_is_never_read_by_the_next_run() {
     fs::rename(&private, &elsewhere).unwrap();
     symlink(&elsewhere, &private).unwrap();
     assert_eq!(begin("FAKE result three"), first);
-    server.hang_up();
-    assert!(server.ends().success());
+    server.notify("notifications/cancelled", json!({ "requestId": calls[0] }));
+    let kept = elsewhere.join(folder.file_name().unwrap());
+    wait_for("the end of the first run", || (!kept.exists()).then_some(()));
     let unharmed = fs::read_to_string(&evil).unwrap();
     assert!(unharmed.ends_with("You are evil."), "nothing was written or removed through a link");
 }
