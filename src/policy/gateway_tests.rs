@@ -77,6 +77,53 @@ fn d1_keys_of_tools_are_patterns(tools: &Value, server: &str, tool: &str, expect
     assert_eq!(allowed(&rules, "a", server, Some(tool)), expected);
 }
 
+/// Case, spaces, scripts, composed and decomposed letters, no name at all.
+const NAMES: [&str; 8] = ["", "a", "A", "a ", "é", "e\u{301}", "\u{430}", "xaxbx"];
+const PATTERNS: [&str; 12] =
+    ["", "a", "A", "a ", "é", "e\u{301}", "\u{430}", "xaxbx", "*", "?", "[a-z]", "*a*b*"];
+
+/// Which pattern fits which name, written down by hand.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern {
+        "*" => true,
+        "?" => ["a", "A", "é", "\u{430}"].contains(&name),
+        "[a-z]" => name == "a",
+        "*a*b*" => name == "xaxbx",
+        literal => literal == name,
+    }
+}
+
+/// Every way to allow it all, with every deny by server, and by tool under every key.
+#[test]
+fn d1_in_every_combination_no_allow_beats_a_deny() {
+    let by_server = PATTERNS.map(|pattern| (pattern, None));
+    let by_tool = PATTERNS.iter().flat_map(|key| PATTERNS.map(|pattern| (*key, Some(pattern))));
+    for (pattern, tool_pattern) in by_server.into_iter().chain(by_tool) {
+        let deny = match tool_pattern {
+            None => json!({"servers": [pattern]}),
+            Some(tool_pattern) => json!({"tools": {pattern: [tool_pattern]}}),
+        };
+        for allow in [
+            json!({"servers": ["*"]}),
+            json!({"servers": NAMES}),
+            json!({"servers": ["*"], "tools": {"*": ["*"]}}),
+            json!({"servers": NAMES, "tools": {"*": NAMES}}),
+        ] {
+            let rules = json!({"agents": {"a": {"allow": allow, "deny": deny}}});
+            let rules = parse(&rules.to_string());
+            for (server, tool) in NAMES.iter().flat_map(|server| NAMES.map(|tool| (server, tool))) {
+                let denied = fits(pattern, server)
+                    && tool_pattern.is_none_or(|tool_pattern| fits(tool_pattern, tool));
+                let answer = evaluate(&rules, "a", server, Some(tool));
+                assert_eq!(answer.is_allowed(), !denied, "{server:?} {tool:?} {deny} {answer:?}");
+                let seen = evaluate(&rules, "a", server, None);
+                let hidden = tool_pattern.is_none() && fits(pattern, server);
+                assert_eq!(seen.is_allowed(), !hidden, "{server:?} {deny} {seen:?}");
+            }
+        }
+    }
+}
+
 fn names() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "ab", "ba", "*", "a*", "*b", "?", "[!a]", "[a-b]?"])
         .prop_map(str::to_owned)
