@@ -36,8 +36,10 @@ fn memory(pid: u32) -> usize {
 #[test]
 fn f3_a_fork_bomb_and_output_without_end_meet_their_deadline_and_others_go_on() {
     let context = TestContext::new();
-    // It grows for ever, slowly enough for other tests, and would outlive this one if nobody ended it: so it goes only where the project is.
-    let bomb = "bomb() { while [ -e agents ]; do sleep 60 & [ $1 -gt 0 ] && bomb $(($1 - 1)) & sleep 0.1; done; }\n\
+    // It grows far beyond its deadline, slowly enough for other tests. It would outlive this one if nobody ended it: so it
+    // lasts no longer than the project, and four seconds at the most.
+    let bomb = "bomb() { n=0; while [ -e agents ] && [ $n -lt 40 ]; do n=$((n + 1)); \
+        sleep 60 & [ $1 -gt 0 ] && bomb $(($1 - 1)) & sleep 0.1; done; }\n\
         [ -n \"$BOMB\" ] && bomb 1 < /dev/null &\n";
     let claude = context.home().join("claude");
     fs::write(&claude, format!("#!/bin/sh\n{bomb}exec '{}' \"$@\"\n", fake_claude().display()))
