@@ -3,6 +3,7 @@
 use std::process::Output;
 
 use serde_json::{Value, json};
+use test_case::test_case;
 
 use crate::support::TestContext;
 
@@ -265,6 +266,26 @@ fn the_matrix_as_table_and_as_page() {
     for fetched in ["http:", "https:", "src=", "url(", "@import", "<link"] {
         assert!(!text.contains(fetched), "the page needs nothing else, but has `{fetched}`");
     }
+}
+
+#[test_case(&["--agent", "opps"], "there is no agent `opps`; did you mean `ops`?")]
+#[test_case(&["--agent", "dev", "--agent", "zz"], "there is no agent `zz`; there are `dev`, `ops`")]
+#[test_case(&["--server", "fils"], "there is no server `fils`; did you mean `files`?")]
+#[test_case(&["--server", "zz", "--json"], "there is no server `zz`; there are")]
+fn the_matrix_of_somebody_who_is_not_there_is_wrong_usage(asked: &[&str], expected: &str) {
+    let context = matrix_project();
+    let output = context.adjutant(["matrix"]).args(asked).output().expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(expected), "{said}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
+fn the_matrix_of_one_agent_takes_the_servers_of_all() {
+    let context = matrix_project();
+    let output = context.run(["matrix", "--agent", "ops", "--server", "files"]);
+    assert_eq!(output.status.code(), Some(0), "`files` is `dev`'s own: {output:?}");
 }
 
 /// The fenced text behind `<!-- test: NAME -->` in a page, every time it stands there.

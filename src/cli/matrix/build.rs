@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::base::{nearest, one_line};
 use crate::catalog::{Agent, RuleText, ServerLaunch, ToolRef};
 use crate::cli::rights::{Rights, shared_servers};
 use crate::config::Settings;
@@ -84,6 +85,32 @@ impl Filter<'_> {
     fn wants(list: &[String], name: &str) -> bool {
         list.is_empty() || list.iter().any(|wanted| wanted == name)
     }
+
+    /// Says that a wanted name is no agent's or no server's, with the nearest that are.
+    pub(super) fn unknown_name(&self, settings: &Settings, rights: &Rights<'_>) -> Option<String> {
+        let everything = Filter { agents: &[], servers: &[] };
+        let source = Known::of(settings, rights);
+        let columns = source.columns(&everything);
+        // A broken agent is known: a note says why it is left out.
+        let broken = rights.snapshot.entries().iter().map(|entry| entry.name.clone());
+        let agents = columns.iter().map(|column| column.name.clone()).chain(broken).collect();
+        let servers = source.servers(&columns).into_iter().map(|server| server.name).collect();
+        unknown("agent", self.agents, &agents).or_else(|| unknown("server", self.servers, &servers))
+    }
+}
+
+fn unknown(what: &str, wanted: &[String], known: &BTreeSet<String>) -> Option<String> {
+    let name = wanted.iter().find(|name| !known.contains(*name))?;
+    let near = nearest(name, known.iter().map(String::as_str));
+    let list = |names: Vec<&str>| format!("`{}`", names.join("`, `"));
+    let help = match (near.is_empty(), known.is_empty()) {
+        (false, _) => format!("did you mean {}?", list(near)),
+        (true, false) => {
+            format!("there are {}", list(known.iter().map(String::as_str).collect()))
+        }
+        (true, true) => "there is none at all".to_owned(),
+    };
+    Some(format!("there is no {what} `{}`; {help}", one_line(name)))
 }
 
 /// A server, shared or an agent's own.
@@ -95,13 +122,7 @@ struct Server {
 
 impl Matrix {
     pub(super) fn build(settings: &Settings, rights: &Rights<'_>, filter: &Filter<'_>) -> Self {
-        let sound: BTreeMap<String, Arc<Agent>> = rights
-            .snapshot
-            .entries()
-            .iter()
-            .filter_map(|entry| Some((entry.name.clone(), Arc::clone(entry.agent()?))))
-            .collect();
-        let source = Known { rights, sound, shared: shared_servers(settings) };
+        let source = Known::of(settings, rights);
         let columns = source.columns(filter);
         let mut rows = source.builtin_rows(&columns, filter);
         rows.extend(source.server_rows(&columns, filter));
@@ -116,7 +137,17 @@ struct Known<'r> {
     shared: Vec<String>,
 }
 
-impl Known<'_> {
+impl<'r> Known<'r> {
+    fn of(settings: &Settings, rights: &'r Rights<'r>) -> Self {
+        let sound = rights
+            .snapshot
+            .entries()
+            .iter()
+            .filter_map(|entry| Some((entry.name.clone(), Arc::clone(entry.agent()?))))
+            .collect();
+        Self { rights, sound, shared: shared_servers(settings) }
+    }
+
     fn rules(&self) -> Option<&GatewayRules> {
         self.rights.rules.as_ref().ok().map(|loaded| &loaded.rules)
     }
