@@ -101,20 +101,6 @@ impl<'f> JsonCheck<'f> {
             self.error("missing-key", line, format!("there is no `{key}`"), &help);
         }
     }
-
-    /// A list of texts.
-    pub(super) fn texts(&mut self, value: &LinedValue, what: &str) {
-        for item in self.list(value, what).unwrap_or_default() {
-            self.text(item, &format!("an item of {what}"));
-        }
-    }
-
-    /// An object of texts.
-    pub(super) fn text_map(&mut self, value: &LinedValue, what: &str) {
-        for member in self.object(value, what).unwrap_or_default() {
-            self.text(&member.value, &format!("`{}` in {what}", member.key));
-        }
-    }
 }
 
 /// The member of this name.

@@ -88,7 +88,8 @@ fn load_extensions(settings: &Settings, folders: &[Folder]) -> Vec<Extension> {
 /// The names in `.mcp.json`; what else is wrong there is said elsewhere.
 fn server_names(path: &Path) -> BTreeSet<String> {
     let bytes = read_bounded(path, MAX_FILE_BYTES).unwrap_or_default();
-    let config: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    let config: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let servers = config.get("mcpServers").and_then(Value::as_object);
     servers.into_iter().flat_map(|servers| servers.keys().cloned()).collect()
 }

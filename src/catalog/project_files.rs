@@ -1,16 +1,15 @@
-//! The project's other files, as far as the catalog can judge them: `.mcp.json`, `.claude/settings.json`,
-//! extensions, and the main agent's list of subagents.
+//! The project's other files, as far as the catalog can judge them: `.claude/settings.json`, extensions, and the
+//! main agent's list of subagents. `.mcp.json` and the rules are judged by those who read them.
 
 use std::path::Path;
 
 use super::diagnostic::Diagnostic;
 use super::json_file::{JsonCheck, member};
-use super::load::{read_text, relative};
+use super::load::{read_text, relative, whole_file};
 use super::snapshot::Snapshot;
 use super::stamp::Stamps;
 use super::subagents_section::{self, BEGIN, END};
-use crate::base::{LinedMember, LinedValue};
-use crate::config::{GatewayFiles, Settings};
+use crate::config::Settings;
 
 /// What was looked at, and what was found.
 #[derive(Debug, Default)]
@@ -21,14 +20,10 @@ pub struct ProjectCheck {
     pub files: usize,
 }
 
-/// Checks the agents, `defaults.yaml`, and the files around them. Gateway rules are `policy`'s to judge.
+/// Checks the agents, `defaults.yaml`, and the files around them. The gateway's two files are its own to judge.
 pub fn check_project(settings: &Settings, snapshot: &Snapshot) -> ProjectCheck {
     let mut check = check_catalog(settings, snapshot);
     let root = &settings.root;
-    let servers = GatewayFiles::locate(settings).mcp_config;
-    if servers.found {
-        check.file(root, &servers.path, check_mcp_config);
-    }
     check.file(root, &root.join(".claude/settings.json"), check_claude_settings);
     check.file(root, &root.join("agents/main/system-prompt.md"), |text, file| {
         check_section(text, file, snapshot)
@@ -51,17 +46,15 @@ fn check_catalog(settings: &Settings, snapshot: &Snapshot) -> ProjectCheck {
 }
 
 impl ProjectCheck {
-    /// Checks one more file, if it is there.
-    pub fn file(
+    /// Checks one more file of the project, if it is there.
+    fn file(
         &mut self,
         root: &Path,
         path: &Path,
         check: impl FnOnce(&str, &Path) -> Vec<Diagnostic>,
     ) {
         let file = relative(root, path);
-        // A file that a variable names may lie elsewhere; what it links to must lie beside it.
-        let home = if path.starts_with(root) { root } else { path.parent().unwrap_or(root) };
-        match read_text(home, path, &file, &mut Stamps::default()) {
+        match read_text(root, path, &file, &mut Stamps::default()) {
             Ok(None) => {}
             Ok(Some(text)) => {
                 self.files += 1;
@@ -73,62 +66,25 @@ impl ProjectCheck {
             }
         }
     }
-}
 
-fn check_mcp_config(text: &str, file: &Path) -> Vec<Diagnostic> {
-    let mut check = JsonCheck::new(file);
-    if let Some(value) = check.parse(text)
-        && let Some(members) = check.object(&value, "the file")
-    {
-        if let Some(servers) = member(members, "mcpServers") {
-            check_servers(&servers.value, &mut check);
-        } else {
-            let message = "there is no `mcpServers`".to_owned();
-            check.error("missing-key", value.line, message, "write `{ \"mcpServers\": {} }`");
-        }
-    }
-    check.found
-}
-
-fn check_servers(value: &LinedValue, check: &mut JsonCheck<'_>) {
-    for server in check.object(value, "`mcpServers`").unwrap_or_default() {
-        let what = format!("the server `{}`", server.key);
-        if let Some(members) = check.object(&server.value, &what) {
-            check_server(server, members, &what, check);
-        }
-    }
-}
-
-fn check_server(
-    server: &LinedMember,
-    members: &[LinedMember],
-    what: &str,
-    check: &mut JsonCheck<'_>,
-) {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if server.key.is_empty() || !server.key.chars().all(allowed) || server.key.contains("__") {
-        let message = format!("`{}` cannot be a server's name", server.key);
-        let help = "use letters, digits, `-`, `_` and `.`, and no `__`";
-        check.error("invalid-server-name", server.line, message, help);
-    }
-    for member in members {
-        let what = format!("`{}` of {what}", member.key);
-        match member.key.as_str() {
-            "command" | "url" | "httpUrl" | "cwd" | "type" | "description" => {
-                check.text(&member.value, &what);
+    /// Checks one more file that somebody else has read, if it was there.
+    pub fn text(
+        &mut self,
+        root: &Path,
+        path: &Path,
+        text: Result<Option<String>, String>,
+        check: impl FnOnce(&str, &Path) -> Vec<Diagnostic>,
+    ) {
+        let file = relative(root, path);
+        match text {
+            Ok(None) => return,
+            Ok(Some(text)) => self.diagnostics.extend(check(&text, &file)),
+            Err(reason) => {
+                let message = format!("this cannot be read: {reason}");
+                self.diagnostics.push(whole_file(&file, "unreadable", message));
             }
-            "args" => check.texts(&member.value, &what),
-            "env" | "headers" => check.text_map(&member.value, &what),
-            _ => {}
         }
-    }
-    let has = |key| member(members, key).is_some();
-    if !has("command") && !has("url") && !has("httpUrl") {
-        let message = format!("{what} has neither `command` nor `url`");
-        check.error("missing-key", server.line, message, "say how it is reached");
-    } else if has("command") && has("url") {
-        let message = format!("{what} has both `command` and `url`");
-        check.error("conflicting-keys", server.line, message, "keep one of them");
+        self.files += 1;
     }
 }
 

@@ -5,14 +5,13 @@ use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::exit::Exit;
 use super::{problems, render};
-use crate::base::read_bounded;
-use crate::catalog::{Diagnostic, Severity, Snapshot, check_project, public_servers};
+use crate::base::one_line;
+use crate::catalog::{Diagnostic, ProjectCheck, Severity, Snapshot, check_project, public_servers};
 use crate::config::{GatewayFiles, Settings};
-use crate::gateway::Pins;
+use crate::gateway::{GatewayError, Pins, ServerSet, Weight, read_text};
 use crate::policy::{GatewayRules, RuleProblem, unknown_servers};
 
 /// What `check` may be told.
@@ -39,13 +38,7 @@ struct Report<'r> {
 pub(super) fn run(settings: &Settings, arguments: &CheckArguments) -> Exit {
     let snapshot = Snapshot::load(settings);
     let mut check = check_project(settings, &snapshot);
-    let files = GatewayFiles::locate(settings);
-    if files.rules.found {
-        let servers = shared_servers(&files.mcp_config.path, &settings.root);
-        check.file(&settings.root, &files.rules.path, |text, file| {
-            check_rules(text, file, servers.as_deref())
-        });
-    }
+    check_gateway(settings, &mut check);
     check.diagnostics.extend(check_tools(settings));
     let found = &check.diagnostics;
     let errors = found.iter().filter(|found| found.is_error()).count();
@@ -69,13 +62,67 @@ fn show(settings: &Settings, found: &[Diagnostic], snapshot: &Snapshot, files: u
     render::data(format_args!("{agents}, {files} checked: {}", problems::count(found)));
 }
 
-/// The names of the servers behind the gateway; `None` where they cannot be read, which is said elsewhere.
-fn shared_servers(path: &Path, root: &Path) -> Option<Vec<String>> {
-    let bytes = read_bounded(path, 1024 * 1024).ok()?;
-    let config: Value = serde_json::from_slice(&bytes).ok()?;
-    let own: BTreeSet<String> = config.get("mcpServers")?.as_object()?.keys().cloned().collect();
+/// The gateway's two files, read by the same functions that it reads them with.
+fn check_gateway(settings: &Settings, check: &mut ProjectCheck) {
+    let root = &settings.root;
+    let files = GatewayFiles::locate(settings);
+    let path = &files.mcp_config.path;
+    let mut servers = None;
+    check.text(root, path, read_text(path), |text, file| {
+        let (names, found) = check_servers(text, file, root);
+        servers = names;
+        found
+    });
+    let path = &files.rules.path;
+    check.text(root, path, read_text(path), |text, file| {
+        check_rules(text, file, servers.as_deref())
+    });
+}
+
+/// What the gateway refuses is an error, what it takes is at most a warning. Also the names of all servers behind it;
+/// `None` where they cannot be read.
+fn check_servers(text: &str, file: &Path, root: &Path) -> (Option<Vec<String>>, Vec<Diagnostic>) {
+    let set = match ServerSet::parse(text) {
+        Ok(set) => set,
+        Err(GatewayError::InvalidServers { line, reason }) => {
+            return (None, vec![about_servers(file, Severity::Error, Some(line), &reason)]);
+        }
+        Err(error) => {
+            return (None, vec![about_servers(file, Severity::Error, None, &error.to_string())]);
+        }
+    };
+    let remarks = set.remarks.iter().filter_map(|remark| {
+        let severity = match remark.weight {
+            Weight::LeftOut => return None,
+            Weight::Odd => Severity::Warning,
+            Weight::Refused => Severity::Error,
+        };
+        Some(about_servers(file, severity, remark.line, &remark.sentence))
+    });
+    let obstacles = set.entries().iter().filter_map(|entry| {
+        let obstacle = entry.spec.as_ref().ok()?.obstacle(root)?;
+        let message = format!("server `{}` cannot be started here: {obstacle}", entry.name);
+        Some(about_servers(file, Severity::Warning, entry.line, &message))
+    });
+    let mut found: Vec<Diagnostic> = remarks.chain(obstacles).collect();
+    found.sort_by_key(|found| found.line);
+    let own: BTreeSet<String> = set.written_names().map(str::to_owned).collect();
     let more = public_servers(root, &own).into_iter().map(|(name, _)| name);
-    Some(own.iter().cloned().chain(more).collect())
+    (Some(own.iter().cloned().chain(more).collect()), found)
+}
+
+fn about_servers(file: &Path, severity: Severity, line: Option<u32>, message: &str) -> Diagnostic {
+    Diagnostic {
+        severity,
+        code: "mcp-servers",
+        file: file.to_path_buf(),
+        line: line.and_then(|line| usize::try_from(line).ok()).unwrap_or(1).max(1),
+        column: 1,
+        length: 1,
+        // What was written is quoted in it; it must not break a line.
+        message: one_line(message),
+        help: None,
+    }
 }
 
 fn check_rules(text: &str, file: &Path, servers: Option<&[String]>) -> Vec<Diagnostic> {

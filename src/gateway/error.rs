@@ -115,8 +115,10 @@ pub enum GatewayError {
         data: Option<Value>,
     },
     /// `.mcp.json` does not parse.
-    #[error("the list of servers cannot be read: {reason}")]
+    #[error("the list of servers cannot be read: line {line}: {reason}")]
     InvalidServers {
+        /// Where, counted from one.
+        line: u32,
         /// Why.
         reason: String,
     },

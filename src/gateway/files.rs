@@ -124,7 +124,7 @@ fn say(report: &FileReport, path: &Path) {
 
 /// The servers of `.mcp.json` and the public ones of extensions; the file's own keep their names.
 fn read_servers(path: &Path, root: &Path) -> Result<(ServerSet, Vec<String>), String> {
-    let (mut set, missing) = match read(path)? {
+    let (mut set, missing) = match read_text(path)? {
         Some(text) => (ServerSet::parse(&text).map_err(|error| error.to_string())?, None),
         None => (ServerSet::default(), Some(format!("{MISSING}: no servers"))),
     };
@@ -132,12 +132,13 @@ fn read_servers(path: &Path, root: &Path) -> Result<(ServerSet, Vec<String>), St
     for (name, entry) in public_servers(root, &taken) {
         set.add(&name, &entry);
     }
-    let warnings = missing.into_iter().chain(set.warnings.iter().cloned()).collect();
+    let remarks = set.remarks.iter().map(|remark| remark.sentence.clone());
+    let warnings = missing.into_iter().chain(remarks).collect();
     Ok((set, warnings))
 }
 
 fn read_rules(path: &Path, servers: &ServerSet) -> Result<(GatewayRules, Vec<String>), String> {
-    let Some(text) = read(path)? else {
+    let Some(text) = read_text(path)? else {
         let said = format!("{MISSING}: nobody is allowed anything");
         return Ok((GatewayRules::deny_all(path), vec![said]));
     };
@@ -145,7 +146,7 @@ fn read_rules(path: &Path, servers: &ServerSet) -> Result<(GatewayRules, Vec<Str
         let said = |problem: &RuleProblem| format!("line {}: {}", problem.line, problem.message);
         problems.iter().map(said).collect::<Vec<_>>().join("; ")
     })?;
-    warnings.extend(unknown_servers(&rules, servers.names()));
+    warnings.extend(unknown_servers(&rules, servers.written_names()));
     let mut said: Vec<String> = warnings
         .iter()
         .map(|warning| format!("line {}: {}", warning.line, warning.message))
@@ -154,8 +155,8 @@ fn read_rules(path: &Path, servers: &ServerSet) -> Result<(GatewayRules, Vec<Str
     Ok((rules, said))
 }
 
-/// The text of a file; `None` if there is none.
-fn read(path: &Path) -> Result<Option<String>, String> {
+/// The text of one of the gateway's files; `None` if there is none.
+pub fn read_text(path: &Path) -> Result<Option<String>, String> {
     match read_bounded(path, MAX_BYTES) {
         Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| "it is no UTF-8".to_owned()),
         Err(ReadRefused::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),

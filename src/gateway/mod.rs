@@ -32,6 +32,7 @@ mod reload;
 mod resolved;
 mod secrets;
 mod server_config;
+mod server_entry;
 mod shortcut;
 mod sign_in;
 mod sse;
@@ -50,7 +51,7 @@ pub use delegations::Delegation;
 pub use downstream::{Downstream, Key, Scope, ToolCall};
 pub use error::GatewayError;
 pub use execute::Execute;
-pub use files::{FileReport, InForce, ReloadReport};
+pub use files::{FileReport, InForce, ReloadReport, read_text};
 pub use gateway::{Gateway, Who};
 pub use offers::{Announcement, Offer};
 pub use outbox::Outbox;
@@ -58,7 +59,9 @@ pub use passing::Reply;
 pub use phase::ServerState;
 pub use pins::{Findings, Pins};
 pub use pool::Pool;
-pub use server_config::{DEFAULT_TIMEOUT, Entry, Isolation, Pinning, ServerSet, ServerSpec, Start};
+pub use server_config::{
+    DEFAULT_TIMEOUT, Entry, Isolation, Pinning, Remark, ServerSet, ServerSpec, Start, Weight,
+};
 pub use sign_in::{
     Answer, Attempt, Drawers, Record, SignInFailed, SignInTarget, Standing, open_browser,
 };

@@ -3,51 +3,22 @@
 //! Nothing is resolved here: `${VAR}` stays as written until a server is started, so that
 //! whatever prints a [`ServerSpec`] cannot print a secret.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::error::GatewayError;
-use super::sign_in::read_sign_in;
-use crate::base::shorten;
-use crate::catalog::{Dialect, ServerEntry, ServerLaunch, SignIn, Template};
+use super::server_entry::{own_entry, read_spec};
+use crate::base::{Lined, LinedMember, LinedValue, parse_json_lines};
+use crate::catalog::{ServerEntry, ServerLaunch, SignIn};
 
 /// How long a call may take where nothing else is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long a server may take to answer `initialize`; `npx` may have to download it first.
 pub(super) const DEFAULT_STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The name our own entry has in `.mcp.json`: it must not be started by itself.
-const OWN_NAME: &str = "adjutant";
-
-const KEYS: [&str; 22] = [
-    "command",
-    "args",
-    "env",
-    "cwd",
-    "url",
-    "headers",
-    "auth",
-    "oauth",
-    "type",
-    "transport",
-    "description",
-    "isolation",
-    "pin",
-    "timeout_ms",
-    "timeout",
-    "startup_timeout_ms",
-    "start",
-    "eager",
-    "lazy",
-    "disabled",
-    "visibility",
-    "optional",
-];
 
 /// One server as it is meant: how it is reached and how it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,17 +120,44 @@ impl ServerSpec {
 pub struct Entry {
     /// Its key in `mcpServers`.
     pub name: String,
+    /// The line it begins on, if it stands in a file that was read.
+    pub line: Option<u32>,
     /// What it says; an entry that says nothing sensible is unavailable, the others are not.
     pub spec: Result<Arc<ServerSpec>, String>,
+}
+
+/// Something about an entry that a person should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// How much it matters.
+    pub weight: Weight,
+    /// The line of the file, where it is known.
+    pub line: Option<u32>,
+    /// What there is to know, with the server's name.
+    pub sentence: String,
+}
+
+/// How much a [`Remark`] matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// The server is not there, and that was wanted.
+    LeftOut,
+    /// Something may not be what its author meant.
+    Odd,
+    /// The server cannot be used.
+    Refused,
 }
 
 /// All servers of one `.mcp.json`, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSet {
     entries: Vec<Entry>,
+    left_out: Vec<String>,
     /// What a person should know about the file.
-    pub warnings: Vec<String>,
+    pub remarks: Vec<Remark>,
 }
+
+const DISABLED: &str = "it is disabled";
 
 impl ServerSet {
     /// Whether it names no server.
@@ -167,21 +165,19 @@ impl ServerSet {
         self.entries.is_empty()
     }
 
-    /// Reads the text of `.mcp.json`.
+    /// Reads the text of `.mcp.json`; a byte order mark before it is skipped.
     pub fn parse(text: &str) -> Result<Self, GatewayError> {
-        let invalid = |reason: String| GatewayError::InvalidServers { reason };
-        let value: Value = serde_json::from_str(text).map_err(|e| invalid(e.to_string()))?;
-        let Value::Object(file) = value else {
-            return Err(invalid("the file is no JSON object".to_owned()));
-        };
-        let servers = match file.get("mcpServers") {
-            Some(Value::Object(servers)) => servers,
-            Some(_) => return Err(invalid("`mcpServers` is no JSON object".to_owned())),
-            None => return Err(invalid("it has no `mcpServers`".to_owned())),
-        };
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        // Two readings: this one knows lines and what is written twice, the other one values.
+        let lined = parse_json_lines(text)
+            .map_err(|error| invalid(error.line, format!("this is no JSON: {error}")))?;
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| invalid(1, error.to_string()))?;
+        let places = server_places(&lined)?;
         let mut set = Self::default();
+        let servers = value.get("mcpServers").and_then(Value::as_object).into_iter().flatten();
         for (name, entry) in servers {
-            set.read_entry(name, entry);
+            set.read_entry(name, entry, &written(places, name));
         }
         Ok(set)
     }
@@ -189,24 +185,42 @@ impl ServerSet {
     /// Adds a server from elsewhere; one of that name that is here already stays.
     pub(super) fn add(&mut self, name: &str, entry: &Value) {
         if self.get(name).is_none() {
-            self.read_entry(name, entry);
+            self.read_entry(name, entry, &[]);
         }
     }
 
-    fn read_entry(&mut self, name: &str, entry: &Value) {
-        if let Some(reason) = own_entry(name, entry) {
-            self.warnings.push(format!("server `{name}` is left out: {reason}"));
+    /// `places` is where the entry stands: nowhere that is known, once, or too often.
+    fn read_entry(&mut self, name: &str, entry: &Value, places: &[&LinedMember]) {
+        let disabled = entry.get("disabled").and_then(Value::as_bool) == Some(true);
+        let why = own_entry(name, entry).or_else(|| disabled.then_some(DISABLED));
+        let line = places.first().map(|place| place.line);
+        if let (Some(why), [] | [_]) = (why, places) {
+            self.remark(Weight::LeftOut, line, format!("server `{name}` is left out: {why}"));
+            self.left_out.push(name.to_owned());
             return;
         }
-        if entry.get("disabled").and_then(Value::as_bool) == Some(true) {
-            self.warnings.push(format!("server `{name}` is left out: it is disabled"));
-            return;
+        let mut odd = Vec::new();
+        let spec = written_once(places)
+            .and_then(|()| read_spec(name, entry, &mut odd).map_err(|why| (why, None)));
+        for what in odd {
+            let line = line_of(&what, places).or(line);
+            self.remark(Weight::Odd, line, format!("server `{name}`: {what}"));
         }
-        let spec = read_spec(name, entry, &mut self.warnings).map(Arc::new);
-        if let Err(reason) = &spec {
-            self.warnings.push(format!("server `{name}` cannot be used: {reason}"));
-        }
-        self.entries.push(Entry { name: name.to_owned(), spec });
+        let spec = spec.map(Arc::new).map_err(|(why, known)| {
+            let line = known.or_else(|| line_of(&why, places)).or(line);
+            self.remark(Weight::Refused, line, format!("server `{name}` cannot be used: {why}"));
+            why
+        });
+        self.entries.push(Entry { name: name.to_owned(), line, spec });
+    }
+
+    fn remark(&mut self, weight: Weight, line: Option<u32>, sentence: String) {
+        self.remarks.push(Remark { weight, line, sentence });
+    }
+
+    /// The names that the file has, of servers that are left out too.
+    pub fn written_names(&self) -> impl Iterator<Item = &str> {
+        self.names().chain(self.left_out.iter().map(String::as_str))
     }
 
     /// The entries, in the order of the file.
@@ -225,196 +239,67 @@ impl ServerSet {
     }
 }
 
-/// Why an entry is Adjutant itself, if it is: proxying ourselves would never end.
-fn own_entry(name: &str, entry: &Value) -> Option<&'static str> {
-    if name == OWN_NAME {
-        return Some("it is Adjutant itself");
-    }
-    let command = entry.get("command").and_then(Value::as_str)?;
-    let program = command.rsplit('/').next().unwrap_or(command);
-    let serves = entry
-        .get("args")
-        .and_then(Value::as_array)
-        .is_some_and(|args| args.iter().any(|a| matches!(a.as_str(), Some("serve" | "gateway"))));
-    (program == OWN_NAME && serves).then_some("it starts Adjutant itself")
+fn invalid(line: u32, reason: impl Into<String>) -> GatewayError {
+    GatewayError::InvalidServers { line, reason: reason.into() }
 }
 
-fn read_spec(name: &str, entry: &Value, warnings: &mut Vec<String>) -> Result<ServerSpec, String> {
-    check_name(name)?;
-    let Value::Object(entry) = entry else {
-        return Err("its entry is no JSON object".to_owned());
+/// The members of the one `mcpServers`.
+fn server_places(file: &LinedValue) -> Result<&[LinedMember], GatewayError> {
+    let Lined::Object(members) = &file.value else {
+        return Err(invalid(file.line, "the file is no JSON object"));
     };
-    warn_about_keys(name, entry, warnings);
-    let launch = read_launch(entry)?;
-    let sign_in = read_sign_in(entry)?;
-    let words = [("shared", Isolation::Shared), ("agent", Isolation::Agent)];
-    let isolation = match sign_in.per_agent {
-        // Who signs in alone is served alone: a session belongs to whoever opened it.
-        true => Some(Isolation::Agent),
-        false => choice(entry, "isolation", &words)?,
-    };
-    Ok(ServerSpec {
-        name: name.to_owned(),
-        launch,
-        description: text(entry, "description")?.map(str::to_owned),
-        isolation: isolation.unwrap_or(Isolation::Shared),
-        sign_in,
-        pinning: choice(entry, "pin", &[("report", Pinning::Report), ("strict", Pinning::Strict)])?
-            .unwrap_or(Pinning::Report),
-        timeout: milliseconds(entry, &["timeout_ms", "timeout"])?.unwrap_or(DEFAULT_TIMEOUT),
-        startup_timeout: milliseconds(entry, &["startup_timeout_ms"])?
-            .unwrap_or(DEFAULT_STARTUP_TIMEOUT),
-        start: read_start(entry)?,
-        digest: KnownDigest::default(),
-    })
-}
-
-fn check_name(name: &str) -> Result<(), String> {
-    if name.is_empty() || name.len() > 128 || name.chars().any(char::is_control) {
-        return Err("a server's name has 1 to 128 printable characters".to_owned());
+    match written(members, "mcpServers").as_slice() {
+        [] => Err(invalid(file.line, "there is no `mcpServers`")),
+        [LinedMember { value: LinedValue { value: Lined::Object(places), .. }, .. }] => Ok(places),
+        [section] => Err(invalid(section.line, "`mcpServers` is no JSON object")),
+        [_, second, ..] => Err(invalid(second.line, "`mcpServers` is written twice")),
     }
-    Ok(())
 }
 
-fn warn_about_keys(name: &str, entry: &Map<String, Value>, warnings: &mut Vec<String>) {
-    for key in entry.keys().filter(|key| !KEYS.contains(&key.as_str())) {
-        // Other programs read the same file and have keys of their own; a near miss is a typo.
-        let near = KEYS.iter().find(|known| strsim::damerau_levenshtein(known, key) <= 2);
-        if let Some(near) = near {
-            let key = shorten(key, 40);
-            warnings.push(format!("server `{name}`: unknown key `{key}`; is `{near}` meant?"));
+/// Where `name` is written.
+fn written<'m>(members: &'m [LinedMember], name: &str) -> Vec<&'m LinedMember> {
+    members.iter().filter(|member| member.key == name).collect()
+}
+
+/// Refuses what is written twice, the entry as well as anything in it: no typo decides which one counts.
+fn written_once(places: &[&LinedMember]) -> Result<(), (String, Option<u32>)> {
+    match places {
+        [] => Ok(()),
+        [place] => match twice(&place.value, "") {
+            None => Ok(()),
+            Some((path, line)) => Err((format!("`{path}` is written twice"), Some(line))),
+        },
+        [first, second, ..] => {
+            let why =
+                format!("it is written twice, first on line {}; keep one of them", first.line);
+            Err((why, Some(second.line)))
         }
     }
 }
 
-/// What `type` says: a program, or what is spoken over the network.
-enum Kind {
-    Stdio,
-    Http(Dialect),
-}
-
-fn read_kind(entry: &Map<String, Value>) -> Result<Option<Kind>, String> {
-    match text(entry, "type")?.or(text(entry, "transport")?) {
-        None | Some("") => Ok(None),
-        Some("stdio") => Ok(Some(Kind::Stdio)),
-        Some("http" | "streamable-http" | "streamable_http" | "streamableHttp") => {
-            Ok(Some(Kind::Http(Dialect::Streamable)))
-        }
-        Some("sse") => Ok(Some(Kind::Http(Dialect::Sse))),
-        Some(other) => {
-            Err(format!("`type` is `{}`, not `stdio`, `http` or `sse`", shorten(other, 40)))
-        }
+/// The first key that an object in `value` has twice, and the line of the second.
+fn twice(value: &LinedValue, path: &str) -> Option<(String, u32)> {
+    let within = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    match &value.value {
+        Lined::Object(members) => members.iter().enumerate().find_map(|(index, member)| {
+            let repeated = members.iter().take(index).any(|earlier| earlier.key == member.key);
+            let path = within(&member.key);
+            if repeated { Some((path, member.line)) } else { twice(&member.value, &path) }
+        }),
+        Lined::Array(items) => items.iter().find_map(|item| twice(item, path)),
+        Lined::Null | Lined::Bool(_) | Lined::Number | Lined::String(_) => None,
     }
 }
 
-fn read_launch(entry: &Map<String, Value>) -> Result<ServerLaunch, String> {
-    match (text(entry, "command")?, text(entry, "url")?, read_kind(entry)?) {
-        (Some(_), Some(_), _) => Err("it has both `command` and `url`".to_owned()),
-        (None, None, _) => Err("it has neither `command` nor `url`".to_owned()),
-        (Some(command), None, None | Some(Kind::Stdio)) => read_stdio(command, entry),
-        (Some(_), None, Some(Kind::Http(_))) => {
-            Err("it has a `command`, and a `type` that needs a `url`".to_owned())
-        }
-        (None, Some(url), None) => read_http(url, Dialect::default(), entry),
-        (None, Some(url), Some(Kind::Http(dialect))) => read_http(url, dialect, entry),
-        (None, Some(_), Some(Kind::Stdio)) => {
-            Err("it has a `url`, and the type `stdio`".to_owned())
-        }
-    }
-}
-
-fn read_stdio(command: &str, entry: &Map<String, Value>) -> Result<ServerLaunch, String> {
-    if command.trim().is_empty() {
-        return Err("its `command` is empty".to_owned());
-    }
-    let args = match entry.get("args") {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(args)) => args
-            .iter()
-            .map(|arg| arg.as_str().map(|arg| Template(arg.to_owned())))
-            .collect::<Option<_>>()
-            .ok_or("`args` holds something that is no text")?,
-        Some(_) => return Err("`args` is no list".to_owned()),
+/// The line of the first key of the entry that a sentence names; at worst it points at a wrong line.
+fn line_of(sentence: &str, places: &[&LinedMember]) -> Option<u32> {
+    let [LinedMember { value: LinedValue { value: Lined::Object(members), .. }, .. }] = places
+    else {
+        return None;
     };
-    Ok(ServerLaunch::Stdio {
-        command: Template(command.to_owned()),
-        args,
-        env: text_map(entry, "env")?,
-        cwd: text(entry, "cwd")?.map(|cwd| Template(cwd.to_owned())),
-    })
-}
-
-fn read_http(
-    url: &str,
-    dialect: Dialect,
-    entry: &Map<String, Value>,
-) -> Result<ServerLaunch, String> {
-    let written = url.trim_start().to_ascii_lowercase();
-    let known = ["http://", "https://", "${"].iter().any(|start| written.starts_with(start));
-    if !known {
-        return Err("its `url` begins with neither `http://` nor `https://`".to_owned());
-    }
-    let headers = text_map(entry, "headers")?;
-    Ok(ServerLaunch::Http { url: Template(url.to_owned()), headers, dialect })
-}
-
-fn text<'a>(entry: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, String> {
-    match entry.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(format!("`{key}` is no text")),
-    }
-}
-
-fn text_map(entry: &Map<String, Value>, key: &str) -> Result<BTreeMap<String, Template>, String> {
-    let map = match entry.get(key) {
-        None | Some(Value::Null) => return Ok(BTreeMap::new()),
-        Some(Value::Object(map)) => map,
-        Some(_) => return Err(format!("`{key}` is no JSON object")),
-    };
-    let template = |(name, value): (&String, &Value)| match value {
-        Value::String(text) => Ok((name.clone(), Template(text.clone()))),
-        Value::Number(number) => Ok((name.clone(), Template(number.to_string()))),
-        Value::Bool(flag) => Ok((name.clone(), Template(flag.to_string()))),
-        _ => Err(format!("`{key}.{}` is no text", shorten(name, 40))),
-    };
-    map.iter().map(template).collect()
-}
-
-fn choice<T: Copy>(
-    entry: &Map<String, Value>,
-    key: &str,
-    known: &[(&str, T)],
-) -> Result<Option<T>, String> {
-    let Some(written) = text(entry, key)? else { return Ok(None) };
-    let found = known.iter().find(|(word, _)| *word == written);
-    found.map(|(_, value)| Some(*value)).ok_or_else(|| {
-        let words: Vec<String> = known.iter().map(|(word, _)| format!("`{word}`")).collect();
-        format!("`{key}` is `{}`, not {}", shorten(written, 40), words.join(" or "))
-    })
-}
-
-fn milliseconds(entry: &Map<String, Value>, keys: &[&str]) -> Result<Option<Duration>, String> {
-    let written = keys.iter().find_map(|key| entry.get(*key).filter(|v| !v.is_null()));
-    match written.map(Value::as_u64) {
-        None => Ok(None),
-        Some(Some(milliseconds)) if milliseconds > 0 => {
-            Ok(Some(Duration::from_millis(milliseconds)))
-        }
-        Some(_) => Err(format!("`{}` is no positive whole number", keys.join("` or `"))),
-    }
-}
-
-fn read_start(entry: &Map<String, Value>) -> Result<Option<Start>, String> {
-    let flag = |key: &str| match entry.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Bool(flag)) => Ok(Some(*flag)),
-        Some(_) => Err(format!("`{key}` is neither true nor false")),
-    };
-    let named = choice(entry, "start", &[("eager", Start::Eager), ("lazy", Start::Lazy)])?;
-    let eager = flag("eager")?.map(|yes| if yes { Start::Eager } else { Start::Lazy });
-    let lazy = flag("lazy")?.map(|yes| if yes { Start::Lazy } else { Start::Eager });
-    Ok(named.or(eager).or(lazy))
+    let named = sentence.split('`').skip(1).step_by(2);
+    let key = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
+    named.map(key).find_map(|key| members.iter().find(|m| m.key == key)).map(|member| member.line)
 }
 
 #[cfg(test)]
@@ -451,12 +336,21 @@ mod tests {
         assert!(set.get("good").unwrap().spec.is_ok());
     }
 
+    #[test]
+    fn a_name_that_is_written_twice_is_refused_and_harms_no_other() {
+        let text = "\u{feff}{\"mcpServers\": {\"a\": {\"command\": \"x\"},\n\"b\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}";
+        let set = ServerSet::parse(text).unwrap();
+        let reason = set.get("a").unwrap().spec.clone().unwrap_err();
+        assert_eq!(reason, "it is written twice, first on line 1; keep one of them");
+        assert!(set.get("b").unwrap().spec.is_ok());
+    }
+
     #[test_case(&json!({"adjutant": {"command": "anything"}}); "by name")]
     #[test_case(&json!({"me": {"command": "/usr/bin/adjutant", "args": ["serve"]}}); "by program")]
     fn our_own_entry_is_left_out_and_said(servers: &Value) {
         let set = parse(servers);
         assert_eq!(set.entries().len(), 0);
-        assert!(set.warnings[0].contains("left out"), "{:?}", set.warnings);
+        assert_eq!(set.remarks[0].weight, Weight::LeftOut, "{:?}", set.remarks);
     }
 
     #[test_case(&json!({"command": ""}), "empty")]
@@ -474,6 +368,7 @@ mod tests {
     #[test]
     fn a_near_miss_of_a_key_is_a_warning() {
         let set = parse(&json!({"x": {"command": "a", "pinn": "strict", "headersHelper": "y"}}));
-        assert_eq!(set.warnings, ["server `x`: unknown key `pinn`; is `pin` meant?"]);
+        let sentences: Vec<&str> = set.remarks.iter().map(|r| r.sentence.as_str()).collect();
+        assert_eq!(sentences, ["server `x`: unknown key `pinn`; is `pin` meant?"]);
     }
 }

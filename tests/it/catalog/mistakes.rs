@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use test_case::test_case;
 
 use crate::support::TestContext;
 use crate::support::fake::fake_claude;
@@ -388,12 +389,107 @@ fn other_files_are_checked_too() {
         [
             ".claude/settings.json:2 not-read",
             ".mcp-gateway-rules.json:3 gateway-rules",
-            ".mcp.json:3 invalid-server-name",
-            ".mcp.json:3 missing-key",
-            ".mcp.json:4 wrong-type",
+            ".mcp.json:3 mcp-servers",
             "agents/main/system-prompt.md:2 stale-section",
             "extensions/kit/extension.json:1 missing-key",
             "extensions/kit/extension.json:2 missing-key",
         ]
     );
+}
+
+/// What `check` says about `.mcp.json`: severity, line and message of each.
+fn check_servers(servers: &str) -> Vec<(String, u64, String)> {
+    let context = TestContext::new();
+    context.agent("search", "---\ndescription: d\n---\nx\n").write(".mcp.json", servers);
+    let output = context.run(["check", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let found = report["diagnostics"].as_array().expect("a list").iter();
+    found
+        .map(|found| {
+            assert_eq!(found["file"], ".mcp.json");
+            let line = found["line"].as_u64().expect("a line");
+            (text(&found["severity"]), line, text(&found["message"]))
+        })
+        .collect()
+}
+
+#[test_case(r#""command": "sh", "type": "zzz""#, "`type` is `zzz`, not `stdio`, `http` or `sse`")]
+#[test_case(r#""url": "ftp://x/""#, "its `url` begins with neither `http://` nor `https://`")]
+#[test_case(
+    r#""command": "sh", "isolation": "zz""#,
+    "`isolation` is `zz`, not `shared` or `agent`"
+)]
+#[test_case(r#""command": "sh", "pin": "stirct""#, "`pin` is `stirct`, not `report` or `strict`")]
+#[test_case(r#""command": """#, "its `command` is empty")]
+#[test_case(
+    r#""command": "sh", "timeout_ms": "5""#,
+    "`timeout_ms` or `timeout` is no positive whole number"
+)]
+#[test_case(r#""command": "sh", "env": {"A": []}"#, "`env.A` is no text")]
+#[test_case(r#""command": "sh", "auth": "zz""#, "`auth` is no JSON object")]
+#[test_case(r#""command": "sh", "args": 1"#, "`args` is no list")]
+#[test_case(r#""httpUrl": "https://x.example/""#, "it has neither `command` nor `url`")]
+#[test_case(r#""command": "sh", "command": "bash""#, "`command` is written twice")]
+#[test_case(r#""command": "sh", "env": {"A": "1", "A": "2"}"#, "`env.A` is written twice")]
+fn a_server_that_the_gateway_refuses_is_an_error(entry: &str, reason: &str) {
+    let written = format!(
+        "{{\n\"mcpServers\": {{\n\"good\": {{\"command\": \"sh\"}},\n\"x\": {{{entry}}}}}}}\n"
+    );
+    let message = format!("server `x` cannot be used: {reason}");
+    assert_eq!(check_servers(&written), [("error".to_owned(), 4, message)]);
+}
+
+#[test]
+fn a_mistake_in_a_server_is_shown_at_its_line() {
+    let written =
+        "{\"mcpServers\": {\n \"x\": {\n  \"command\": \"sh\",\n  \"pin\": \"zz\"\n }\n}}\n";
+    let found = check_servers(written);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].1, 4, "{found:?}");
+}
+
+#[test]
+fn a_server_that_is_written_twice_is_an_error() {
+    let written =
+        "{\"mcpServers\": {\n\"x\": {\"command\": \"sh\"},\n\"x\": {\"command\": \"ls\"}}}\n";
+    let message =
+        "server `x` cannot be used: it is written twice, first on line 2; keep one of them";
+    assert_eq!(check_servers(written), [("error".to_owned(), 3, message.to_owned())]);
+    let written = "{\"mcpServers\": {},\n\"mcpServers\": {\"x\": {\"command\": \"sh\"}}}\n";
+    let message = "`mcpServers` is written twice";
+    assert_eq!(check_servers(written), [("error".to_owned(), 2, message.to_owned())]);
+}
+
+#[test_case("{\"mcpServers\": {\"my server\": {\"command\": \"sh\"}}}"; "a name with a space")]
+#[test_case("{\"mcpServers\": {\"a__b\": {\"command\": \"sh\"}}}"; "a name with two underscores")]
+#[test_case("{\"mcpServers\": {\"a\": {\"command\": \"sh\", \"env\": {\"A\": 3, \"B\": true}}}}"; "numbers and flags")]
+#[test_case("{\"mcpServers\": {\"a\": {\"command\": \"sh\", \"env\": null}}}"; "no variables")]
+#[test_case("\u{feff}{\"mcpServers\": {\"a\": {\"command\": \"sh\"}}}"; "a byte order mark")]
+#[test_case("{\"mcpServers\": {\"a\": {\"command\": \"sh\", \"env\": {\"A\": \"${NOT_SET_ANYWHERE:-x}\"}}}}"; "a default")]
+#[test_case("{\"mcpServers\": {\"a\": {\"command\": \"no-such-program\", \"disabled\": true}}}"; "disabled")]
+fn a_server_that_the_gateway_takes_is_no_mistake(written: &str) {
+    assert_eq!(check_servers(written), []);
+}
+
+#[test_case(r#""command": "sh", "args": ["${NOT_SET_ANYWHERE}"]"#, "NOT_SET_ANYWHERE")]
+#[test_case(r#""command": "no-such-program""#, "there is no program `no-such-program`")]
+#[test_case(r#""command": "sh", "pinn": "strict""#, "unknown key `pinn`; is `pin` meant?")]
+fn what_keeps_a_server_from_starting_here_is_a_warning(entry: &str, expected: &str) {
+    let found = check_servers(&format!("{{\"mcpServers\": {{\n\"x\": {{{entry}}}}}}}\n"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].0.as_str(), found[0].1), ("warning", 2));
+    assert!(found[0].2.contains("`x`") && found[0].2.contains(expected), "{found:?}");
+}
+
+#[test]
+fn the_gateway_and_check_see_the_same_files() {
+    let context = TestContext::new();
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    fs::write(elsewhere.path().join("servers.json"), r#"{"mcpServers": {}}"#).expect("written");
+    symlink(elsewhere.path().join("servers.json"), context.root().join(".mcp.json"))
+        .expect("a link");
+    context.agent("search", "---\ndescription: d\n---\nx\n");
+    let output = context.run(["check"]);
+    assert_eq!(output.status.code(), Some(0), "the gateway follows the link: {output:?}");
 }
