@@ -36,9 +36,39 @@ pub struct GatewayFile {
     pub found: bool,
     /// The variable that named it, if one did; then it has to be there.
     pub named_by: Option<&'static str>,
+    /// Where it may be, the first first.
+    pub places: Vec<PathBuf>,
+}
+
+impl GatewayFile {
+    /// The first that is there.
+    fn first_of(places: Vec<PathBuf>, named_by: Option<&'static str>) -> Self {
+        let found = places.iter().find(|path| path.exists()).cloned();
+        let path = found.clone().or_else(|| places.first().cloned()).unwrap_or_default();
+        Self { path, found: found.is_some(), named_by, places }
+    }
+
+    /// Looks again: for the first that is there now, but never behind the one that was found before. One that is
+    /// deleted is missed; what lies in a later place was written for other projects.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let last = self.places.iter().position(|place| self.found && *place == self.path);
+        let searched = last.map_or(self.places.len(), |last| last + 1);
+        let there = self.places.iter().take(searched).find(|path| path.exists());
+        match there {
+            Some(path) => Self { path: path.clone(), found: true, ..self.clone() },
+            None => self.clone(),
+        }
+    }
 }
 
 impl GatewayFiles {
+    /// Looks again for both files, as [`GatewayFile::again`] does.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self { mcp_config: self.mcp_config.again(), rules: self.rules.again(), ..self.clone() }
+    }
+
     /// Looks where the variables say, then in the project, our own folder, the peer's, and `config/`.
     pub fn locate(settings: &Settings) -> Self {
         let places = Places {
@@ -72,17 +102,12 @@ struct Places<'a> {
 impl Places<'_> {
     fn file(&self, variable: &'static str, name: &str) -> GatewayFile {
         if let Some(path) = self.named(variable) {
-            return GatewayFile { found: path.exists(), path, named_by: Some(variable) };
+            return GatewayFile::first_of(vec![path], Some(variable));
         }
         let own = self.config.as_ref().map(|config| config.join(OWN_FOLDER));
         let peer = self.home.as_ref().map(|home| home.join(PEER_FOLDER));
         let folders = [Some(self.root.to_path_buf()), own, peer, Some(self.root.join("config"))];
-        let found = folders.into_iter().flatten().map(|f| f.join(name)).find(|path| path.exists());
-        GatewayFile {
-            found: found.is_some(),
-            path: found.unwrap_or_else(|| self.root.join(name)),
-            named_by: None,
-        }
+        GatewayFile::first_of(folders.into_iter().flatten().map(|f| f.join(name)).collect(), None)
     }
 
     /// The path in a variable, with `~` expanded; empty means unset, relative means from here.
@@ -116,8 +141,12 @@ mod tests {
                 Places { root: &root, config, home: Some(home.clone()), variable: &variable };
             GatewayFiles::locate_in(&places).rules
         };
-        let nowhere = GatewayFile { path: root.join(RULES_NAME), found: false, named_by: None };
-        assert_eq!(locate(""), nowhere, "empty means unset");
+        let nowhere = locate("");
+        assert_eq!(
+            (&nowhere.path, nowhere.found),
+            (&root.join(RULES_NAME), false),
+            "empty means unset"
+        );
         let in_order = [
             root.join("config").join(RULES_NAME),
             home.join(".config/agent-mcp-gateway").join(RULES_NAME),
@@ -127,7 +156,12 @@ mod tests {
         for path in in_order {
             touch(&path);
             assert_eq!(locate("").path, path);
+            assert_eq!(nowhere.again(), locate(""), "found later as at the start");
         }
+        let own = locate("");
+        fs::remove_file(&own.path).unwrap();
+        assert_eq!(own.again(), own, "one that is gone is not looked for behind its place");
+        touch(&own.path);
         let named = locate("~/mine.json");
         assert_eq!((named.path, named.found), (home.join("mine.json"), false));
         assert_eq!(named.named_by, Some(env_vars::GATEWAY_RULES));

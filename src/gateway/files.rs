@@ -23,6 +23,8 @@ pub struct InForce {
     pub servers: Arc<ServerSet>,
     /// The same servers, shared: what the pool is asked for.
     pub rules: Arc<GatewayRules>,
+    /// Where both were read from.
+    pub files: Arc<GatewayFiles>,
     /// What these rules have said so far.
     pub(super) verdicts: Arc<Verdicts>,
     /// How the reading went.
@@ -82,15 +84,17 @@ impl InForce {
         let nothing = Self {
             servers: Arc::default(),
             rules: Arc::new(GatewayRules::deny_all(&files.rules.path)),
+            files: Arc::new(files.clone()),
             verdicts: Arc::default(),
             report: ReloadReport::default(),
         };
-        nothing.again(files)
+        nothing.again()
     }
 
-    /// Reads both files again; what does not parse stays as it was.
-    pub(super) fn again(&self, files: &GatewayFiles) -> Self {
-        let mut next = Self { verdicts: Arc::default(), ..self.clone() };
+    /// Reads both files again, wherever they are now; what does not parse stays as it was.
+    pub(super) fn again(&self) -> Self {
+        let files = Arc::new(self.files.again());
+        let mut next = Self { verdicts: Arc::default(), files: Arc::clone(&files), ..self.clone() };
         let servers = read_servers(&files.mcp_config.path, &files.root);
         if let Some(servers) = next.report.mcp_config.note(servers) {
             next.servers = Arc::new(servers);

@@ -25,7 +25,6 @@ use crate::record::{AuditLine, AuditOptions};
 
 /// The gateway of one process, held by `adjutant gateway` and `adjutant serve` alike.
 pub struct Gateway {
-    pub(super) files: GatewayFiles,
     pub(super) options: GatewayOptions,
     pub(super) in_force: ArcSwap<InForce>,
     pub(super) pins: Pins,
@@ -82,7 +81,6 @@ impl Gateway {
             started: Instant::now(),
             identity_required: AtomicBool::new(false),
             closing: CancellationToken::new(),
-            files,
         });
         gateway.start_eager();
         watch.follow(&gateway);
@@ -144,7 +142,7 @@ impl Gateway {
 
     /// Reads both files again, as after an edit or SIGHUP.
     pub fn reload(self: &Arc<Self>) {
-        let next = self.in_force.load().again(&self.files);
+        let next = self.in_force.load().again();
         self.in_force.store(Arc::new(next));
         let wanted = self.in_force.load_full();
         self.pool.retain(|key| reload::still_wanted(&wanted, key));

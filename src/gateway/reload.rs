@@ -1,7 +1,9 @@
 //! The gateway follows its files and those of extensions: edits, renames, symlinks, deletions and SIGHUP.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,11 +102,12 @@ struct Places {
 impl Places {
     fn of(files: &GatewayFiles) -> Self {
         let extensions = files.root.join("extensions");
-        let own = [files.mcp_config.path.clone(), files.rules.path.clone(), extensions.clone()];
+        // All places: a file may come to be where it was looked for and not found.
+        let own = files.mcp_config.places.iter().chain(&files.rules.places);
         let manifests = extension_manifests(&files.root);
         let names: BTreeSet<PathBuf> =
-            own.iter().chain(&manifests).flat_map(|path| ways_to(path)).collect();
-        let extensions = BTreeSet::from_iter(ways_to(&extensions));
+            own.chain([&extensions]).chain(&manifests).flat_map(|path| steps_to(path)).collect();
+        let extensions: BTreeSet<PathBuf> = steps_to(&extensions).pop().into_iter().collect();
         let parents = names.iter().filter_map(|path| path.parent()).map(Path::to_path_buf);
         let folders = parents.chain(extensions.iter().cloned());
         Self { folders: folders.filter(|folder| folder.is_dir()).collect(), names, extensions }
@@ -157,14 +160,47 @@ fn is_reading(kind: EventKind) -> bool {
     }
 }
 
-/// The file as it is named, its folder without symlinks, and what it finally points to.
-fn ways_to(path: &Path) -> Vec<PathBuf> {
-    let mut ways = vec![path.to_path_buf()];
-    if let (Some(folder), Some(name)) = (path.parent(), path.file_name())
-        && let Ok(folder) = folder.canonicalize()
-    {
-        ways.push(folder.join(name));
+/// The most links on the way to a file, as for the system itself.
+const MOST_LINKS: usize = 40;
+
+/// Every name that decides what is found at `path`: each link on the way, wherever it stands, and at the end the file, or the
+/// first folder that is not there. All of them stand in folders without links, which are the ones to watch.
+fn steps_to(path: &Path) -> Vec<PathBuf> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut steps = Vec::new();
+    let mut here = PathBuf::from("/");
+    let mut ahead = parts(&path);
+    while let Some(part) = ahead.pop() {
+        // `..` leaves the folder that a link has led into, so it must not be taken away before.
+        if part == ".." {
+            here.pop();
+            continue;
+        }
+        let next = here.join(&part);
+        if let Ok(target) = fs::read_link(&next) {
+            steps.push(next);
+            if steps.len() > MOST_LINKS {
+                break;
+            }
+            if target.is_absolute() {
+                here = PathBuf::from("/");
+            }
+            ahead.extend(parts(&target));
+        } else if ahead.is_empty() || !next.is_dir() {
+            steps.push(next);
+            break;
+        } else {
+            here = next;
+        }
     }
-    ways.extend(path.canonicalize());
-    ways
+    steps
+}
+
+/// The names of a path, the last first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let name = |part: Component<'_>| match part {
+        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    };
+    path.components().rev().filter_map(name).collect()
 }

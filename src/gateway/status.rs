@@ -39,8 +39,8 @@ impl Gateway {
             },
             "available_servers": servers,
             "config_paths": {
-                "mcp_config": self.files.mcp_config.path,
-                "gateway_rules": self.files.rules.path,
+                "mcp_config": in_force.files.mcp_config.path,
+                "gateway_rules": in_force.files.rules.path,
             },
             "message": self.message(),
             "version": env!("CARGO_PKG_VERSION"),
@@ -48,7 +48,7 @@ impl Gateway {
             "servers": self.server_states(sees),
             "changed_tools": self.changed_tools(sees),
             "metrics": self.seen_metrics(sees),
-            "audit": { "path": self.files.audit_log, "problem": self.ledger.problem() },
+            "audit": { "path": in_force.files.audit_log, "problem": self.ledger.problem() },
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -95,6 +96,79 @@ fn a_rename_a_symlink_and_sighup_are_seen() {
     stage.context.write("elsewhere/rules.json", RULES);
     kill(Pid::from_raw(i32::try_from(client.pid()).unwrap()), Signal::SIGHUP).unwrap();
     until("the signal", || is_allowed(&mut client));
+}
+
+/// Points a link elsewhere in one step, as a cluster does with the files it mounts.
+fn point(link: &Path, target: &str) {
+    let staged = link.parent().unwrap().join("staged");
+    symlink(target, &staged).unwrap();
+    fs::rename(&staged, link).unwrap();
+}
+
+#[test]
+fn a_folder_on_the_way_that_is_swapped_is_seen() {
+    let stage = Stage::with(&["good"]);
+    let root = stage.context.root();
+    for (version, rules) in [("v1", RULES), ("v2", NOBODY), ("v3", RULES)] {
+        stage.context.write(format!("mount/{version}/rules.json"), rules);
+    }
+    let data = root.join("mount/..data");
+    symlink("v1", &data).unwrap();
+    symlink("..data/rules.json", root.join("mount/rules.json")).unwrap();
+    fs::remove_file(root.join(".mcp-gateway-rules.json")).unwrap();
+    symlink("mount/rules.json", root.join(".mcp-gateway-rules.json")).unwrap();
+    let mut client = stage.connect();
+    is_allowed(&mut client).expect("as the first version says");
+    point(&data, "v2");
+    until("the second version", || is_denied(&mut client));
+    point(&data, "v3");
+    until("the third version", || is_allowed(&mut client));
+    stage.context.write("mount/v3/rules.json", NOBODY);
+    until("an edit of the third version", || is_denied(&mut client));
+}
+
+#[test]
+fn a_folder_that_a_variable_names_and_that_is_swapped_is_seen() {
+    let stage = Stage::with(&["good"]);
+    stage.context.write("other/old/rules.json", RULES).write("other/new/rules.json", NOBODY);
+    let current = stage.context.root().join("other/current");
+    symlink("old", &current).unwrap();
+    let mut command = stage.command();
+    command.env("GATEWAY_RULES", current.join("rules.json"));
+    let mut client = McpClient::connect(command);
+    is_allowed(&mut client).expect("as the old ones say");
+    point(&current, "new");
+    until("the new rules", || is_denied(&mut client));
+}
+
+#[test]
+fn files_that_come_later_are_found_in_every_place() {
+    let stage = Stage::with(&["good"]);
+    let root = stage.context.root();
+    fs::remove_file(root.join(".mcp-gateway-rules.json")).unwrap();
+    let servers = fs::read(root.join(".mcp.json")).unwrap();
+    fs::remove_file(root.join(".mcp.json")).unwrap();
+    let mut command = stage.command();
+    command.env("GATEWAY_DEBUG", "1");
+    let mut client = McpClient::connect(command);
+    let own = stage.context.home().join(".config/adjutant");
+    fs::create_dir_all(&own).unwrap();
+    fs::write(own.join(".mcp.json"), servers).unwrap();
+    fs::write(own.join(".mcp-gateway-rules.json"), RULES).unwrap();
+    until("the files of the person", || is_allowed(&mut client));
+    let status = client.call("get_gateway_status", json!({ "agent_id": "dev" }));
+    assert_eq!(
+        status["structuredContent"]["config_paths"]["gateway_rules"],
+        json!(own.join(".mcp-gateway-rules.json"))
+    );
+    // The project's own come first, as at a start, and when they go nobody else's take their place.
+    stage.rules(NOBODY);
+    until("the project's rules", || is_denied(&mut client));
+    fs::remove_file(root.join(".mcp-gateway-rules.json")).unwrap();
+    until("the end of all rights", || {
+        let result = execute(&mut client, "good", "echo", json!({}));
+        (code(&result) == "INVALID_AGENT_ID").then_some(())
+    });
 }
 
 #[test]
