@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::files::RulesGap;
 use super::sign_in::SignInNeeded;
 use crate::identity::Doubt;
 use crate::policy::ChainError;
@@ -21,6 +22,9 @@ pub enum GatewayError {
     /// No agent could be found for the call.
     #[error(transparent)]
     Agent(#[from] ChainError),
+    /// There are no rules, so there are no agents.
+    #[error(transparent)]
+    NoRules(#[from] RulesGap),
     /// The `agent_id` contradicts what is known for certain.
     #[error("this call comes from {known}, not from `{claimed}`")]
     IdentityMismatch {
@@ -149,6 +153,7 @@ impl GatewayError {
                 "DENIED_BY_POLICY"
             }
             Self::Agent(error) => error.code(),
+            Self::NoRules(_) => "INVALID_AGENT_ID",
             Self::IdentityMismatch { .. } | Self::Doubtful(_) => "IDENTITY_MISMATCH",
             Self::NotAttested => "CALLER_NOT_ALLOWED",
             Self::ServerUnavailable { .. }
@@ -180,6 +185,7 @@ impl GatewayError {
             }
             // These sentences end with their own way out.
             Self::Agent(_) => String::new(),
+            Self::NoRules(gap) => gap.way_out().to_owned(),
             Self::IdentityMismatch { .. } => "Leave agent_id out.".to_owned(),
             Self::Doubtful(_) => "Call it again.".to_owned(),
             Self::NotAttested => {

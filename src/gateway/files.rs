@@ -2,14 +2,14 @@
 //! leaves the last good one of the same file in force.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::server_config::ServerSet;
 use super::verdicts::Verdicts;
-use crate::base::{ReadRefused, Timestamp, now, read_bounded};
+use crate::base::{ReadRefused, Timestamp, now, one_line, read_bounded, shorten};
 use crate::catalog::public_servers;
 use crate::config::GatewayFiles;
 use crate::policy::{GatewayRules, RuleProblem, unknown_servers};
@@ -25,10 +25,43 @@ pub struct InForce {
     pub rules: Arc<GatewayRules>,
     /// Where both were read from.
     pub files: Arc<GatewayFiles>,
+    /// Why there are no rules, if there are none: `rules` then allows nobody anything.
+    pub(super) gap: Option<RulesGap>,
     /// What these rules have said so far.
     pub(super) verdicts: Arc<Verdicts>,
     /// How the reading went.
     pub report: ReloadReport,
+}
+
+/// Why no rules are in force.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RulesGap {
+    /// There is no such file.
+    #[error("there are no rules (`{}`), so nobody is allowed anything", path.display())]
+    Missing {
+        /// Where they would be.
+        path: PathBuf,
+    },
+    /// The file was never in order.
+    #[error("the rules `{}` cannot be read, so nobody is allowed anything: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, on one line.
+        why: String,
+    },
+}
+
+impl RulesGap {
+    /// What to do; the files are followed, so nothing has to be started again.
+    pub(super) fn way_out(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "A person must write them; they count from then on.",
+            Self::Unreadable { .. } => {
+                "A person must mend the file; `adjutant check` shows what is wrong."
+            }
+        }
+    }
 }
 
 /// How the reading of both files went, in the shape that `get_gateway_status` shows.
@@ -58,6 +91,11 @@ pub struct FileReport {
 }
 
 impl FileReport {
+    /// Whether there was no such file the last time.
+    pub(super) fn is_missing(&self) -> bool {
+        self.last_warnings.iter().any(|warning| warning.starts_with(MISSING))
+    }
+
     fn note<T>(&mut self, outcome: Result<(T, Vec<String>), String>) -> Option<T> {
         let at = now();
         self.last_attempt = Some(at);
@@ -84,6 +122,7 @@ impl InForce {
         let nothing = Self {
             servers: Arc::default(),
             rules: Arc::new(GatewayRules::deny_all(&files.rules.path)),
+            gap: Some(RulesGap::Missing { path: files.rules.path.clone() }),
             files: Arc::new(files.clone()),
             verdicts: Arc::default(),
             report: ReloadReport::default(),
@@ -99,22 +138,48 @@ impl InForce {
         if let Some(servers) = next.report.mcp_config.note(servers) {
             next.servers = Arc::new(servers);
         }
-        let rules = read_rules(&files.rules.path, &next.servers);
-        if let Some(rules) = next.report.gateway_rules.note(rules) {
-            next.rules = Arc::new(rules);
-        }
-        say(&next.report.mcp_config, &files.mcp_config.path);
-        say(&next.report.gateway_rules, &files.rules.path);
+        next.read_rules();
+        let no_servers = next.report.mcp_config.success_count == 0;
+        let meaning = if no_servers { "there are no servers" } else { LAST_GOOD };
+        say(&next.report.mcp_config, &files.mcp_config.path, meaning);
+        let meaning = if next.gap.is_some() { NOBODY } else { LAST_GOOD };
+        say(&next.report.gateway_rules, &files.rules.path, meaning);
         next
+    }
+
+    fn read_rules(&mut self) {
+        let path = &self.files.rules.path;
+        let rules = read_rules(path, &self.servers);
+        let path = path.clone();
+        match self.report.gateway_rules.note(rules) {
+            Some(Some(rules)) => {
+                self.rules = Arc::new(rules);
+                self.gap = None;
+            }
+            Some(None) => {
+                self.rules = Arc::new(GatewayRules::deny_all(&path));
+                self.gap = Some(RulesGap::Missing { path });
+            }
+            // Where there were good ones, they stay.
+            None if self.gap.is_none() => {}
+            None => {
+                let why = self.report.gateway_rules.last_error.as_deref().unwrap_or_default();
+                let why = shorten(&one_line(why.lines().next().unwrap_or_default()), 300);
+                self.gap = Some(RulesGap::Unreadable { path, why });
+            }
+        }
     }
 }
 
 const MISSING: &str = "there is no such file";
+const LAST_GOOD: &str = "the last good version stays in force";
+const NOBODY: &str = "nobody is allowed anything";
 
-fn say(report: &FileReport, path: &Path) {
+/// `meaning` is what holds where the file is broken.
+fn say(report: &FileReport, path: &Path, meaning: &str) {
     let path = path.display();
     if let Some(error) = &report.last_error {
-        tracing::error!("{path}: {error}; the last good version stays in force");
+        tracing::error!("{path}: {error}; {meaning}");
     }
     for warning in &report.last_warnings {
         // A project need not have these files; it is only to be seen by whoever looks for it.
@@ -141,10 +206,13 @@ fn read_servers(path: &Path, root: &Path) -> Result<(ServerSet, Vec<String>), St
     Ok((set, warnings))
 }
 
-fn read_rules(path: &Path, servers: &ServerSet) -> Result<(GatewayRules, Vec<String>), String> {
+/// The rules; `None` if there is no such file.
+fn read_rules(
+    path: &Path,
+    servers: &ServerSet,
+) -> Result<(Option<GatewayRules>, Vec<String>), String> {
     let Some(text) = read_text(path)? else {
-        let said = format!("{MISSING}: nobody is allowed anything");
-        return Ok((GatewayRules::deny_all(path), vec![said]));
+        return Ok((None, vec![format!("{MISSING}: {NOBODY}")]));
     };
     let (rules, mut warnings) = GatewayRules::parse(&text, path).map_err(|problems| {
         let said = |problem: &RuleProblem| format!("line {}: {}", problem.line, problem.message);
@@ -156,7 +224,7 @@ fn read_rules(path: &Path, servers: &ServerSet) -> Result<(GatewayRules, Vec<Str
         .map(|warning| format!("line {}: {}", warning.line, warning.message))
         .collect();
     said.dedup();
-    Ok((rules, said))
+    Ok((Some(rules), said))
 }
 
 /// The text of one of the gateway's files; `None` if there is none.

@@ -182,6 +182,9 @@ impl Gateway {
             },
             _ if self.identity_required.load(Ordering::Relaxed) => Err(GatewayError::NotAttested),
             _ => {
+                if let Some(gap) = &in_force.gap {
+                    return Err(gap.clone().into());
+                }
                 Ok(resolve_agent(&in_force.rules, claimed, self.options.default_agent.as_deref())?)
             }
         }

@@ -67,7 +67,11 @@ impl Draft {
         if evaluation.is_allowed() {
             return Ok(());
         }
-        Err(GatewayError::DeniedByPolicy { sentence: evaluation.sentence().to_owned() })
+        let sentence = match &in_force.gap {
+            None => evaluation.sentence().to_owned(),
+            Some(gap) => format!("{}; {gap}", evaluation.sentence()),
+        };
+        Err(GatewayError::DeniedByPolicy { sentence })
     }
 }
 
@@ -250,5 +254,6 @@ fn is_refusal(error: &GatewayError) -> bool {
             | GatewayError::Doubtful(_)
             | GatewayError::NotAttested
             | GatewayError::Agent(_)
+            | GatewayError::NoRules(_)
     )
 }

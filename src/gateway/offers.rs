@@ -111,7 +111,9 @@ impl Gateway {
         };
         match self.ledger().record(draft, result, |items| json!(items).to_string().len()) {
             Ok(items) => Ok(json!({ offer.field(): items })),
-            Err(GatewayError::Agent(_)) => Ok(json!({ offer.field(): [] })),
+            Err(GatewayError::Agent(_) | GatewayError::NoRules(_)) => {
+                Ok(json!({ offer.field(): [] }))
+            }
             Err(error) => Err(error),
         }
     }

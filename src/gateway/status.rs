@@ -15,13 +15,18 @@ impl Gateway {
     pub fn status(&self, who: &Who) -> Result<Value, GatewayError> {
         let mut draft = Draft::new("get_gateway_status", who);
         let in_force = self.in_force();
-        let result = self.resolve(&in_force, who).map(|caller| {
-            draft.caller = Some(caller.clone());
-            // An agent learns of the servers that it may use, and of no others.
-            let sees =
-                |server: &str| evaluate(&in_force.rules, &caller.name, server, None).is_allowed();
-            self.overview(&sees)
-        });
+        let result = match self.resolve(&in_force, who) {
+            Ok(caller) => {
+                draft.caller = Some(caller.clone());
+                // An agent learns of the servers that it may use, and of no others.
+                let rules = &in_force.rules;
+                Ok(self
+                    .overview(&|server| evaluate(rules, &caller.name, server, None).is_allowed()))
+            }
+            // Nobody can be somebody then, and a person must be able to learn why.
+            Err(GatewayError::NoRules(_)) => Ok(self.outline()),
+            Err(error) => Err(error),
+        };
         self.ledger.record(draft, result, |value| value.to_string().len())
     }
 
@@ -42,7 +47,7 @@ impl Gateway {
                 "mcp_config": in_force.files.mcp_config.path,
                 "gateway_rules": in_force.files.rules.path,
             },
-            "message": self.message(),
+            "message": self.message(&in_force, sees),
             "version": env!("CARGO_PKG_VERSION"),
             "uptime_seconds": self.started.elapsed().as_secs(),
             "servers": self.server_states(sees),
@@ -50,6 +55,25 @@ impl Gateway {
             "metrics": self.seen_metrics(sees),
             "audit": { "path": in_force.files.audit_log, "problem": self.ledger.problem() },
         })
+    }
+
+    /// How the files are, in the same shape, and nothing about any server.
+    fn outline(&self) -> Value {
+        let mut outline = self.overview(&|_| false);
+        if let Some(fields) = outline.as_object_mut() {
+            let empty = MetricsReport {
+                agents: BTreeMap::new(),
+                servers: BTreeMap::new(),
+                tools: BTreeMap::new(),
+            };
+            fields.insert("metrics".to_owned(), json!(empty));
+            fields.insert("audit".to_owned(), json!({ "path": "", "problem": null }));
+        }
+        // These name servers.
+        if let Some(remarks) = outline.pointer_mut("/reload_status/mcp_config/last_warnings") {
+            *remarks = json!([]);
+        }
+        outline
     }
 
     /// Every combination of agent, server, tool and decision so far.
@@ -60,13 +84,6 @@ impl Gateway {
     /// Why the audit log could not be written, if it could not.
     pub fn audit_problem(&self) -> Option<String> {
         self.ledger.problem()
-    }
-
-    fn message(&self) -> &'static str {
-        let report = &self.in_force.load().report;
-        let broken =
-            report.mcp_config.last_error.is_some() || report.gateway_rules.last_error.is_some();
-        if broken { "a file is broken; the last good version is in force" } else { "all is well" }
     }
 
     /// The states of all servers of `.mcp.json`, each with the agents that have one of their own.

@@ -216,6 +216,9 @@ fn d4_a_tool_that_changes_is_reported_and_withheld_until_it_is_trusted() {
         changed["lax"].as_array().is_some_and(|tools| tools.contains(&json!("echo"))),
         "{status:#}"
     );
+    let message = status["structuredContent"]["message"].as_str().unwrap();
+    assert!(message.contains("tools of `strict` are withheld: `"), "{message}");
+    assert!(message.contains("tools of `lax` changed: `"), "{message}");
     assert!(
         lines(&stage)
             .iter()

@@ -86,6 +86,97 @@ fn without_rules_nobody_is_allowed_anything() {
     assert_eq!(code(&result), "INVALID_AGENT_ID");
 }
 
+#[test_case(Some("{"), "cannot be read, so nobody is allowed anything: line 1: this is no JSON"; "broken")]
+#[test_case(Some(r#"{"agents": {"dev": {"alow": {}}}}"#), "line 1: unknown key `alow`"; "misspelt")]
+#[test_case(None, "there are no rules"; "missing")]
+fn rules_that_are_not_there_are_said_and_the_status_says_why(rules: Option<&str>, expected: &str) {
+    let stage = Stage::with(&["good"]);
+    let path = stage.context.root().join(".mcp-gateway-rules.json");
+    match rules {
+        Some(rules) => stage.rules(rules),
+        None => std::fs::remove_file(&path).unwrap(),
+    }
+    let mut command = stage.command();
+    command.env("GATEWAY_DEBUG", "true").env("GATEWAY_DEFAULT_AGENT", "dev");
+    let mut client = McpClient::connect(command);
+    for agent_id in [json!("dev"), Value::Null] {
+        let result = client.call("list_servers", json!({ "agent_id": agent_id }));
+        let said = text(&result);
+        assert_eq!(code(&result), "INVALID_AGENT_ID");
+        assert!(said.contains(expected) && said.contains("A person must"), "{said}");
+        assert!(said.contains(&path.display().to_string()), "{said}");
+    }
+    let status = client.call("get_gateway_status", json!({}))["structuredContent"].clone();
+    assert!(
+        status["message"].as_str().unwrap().contains("nobody is allowed anything"),
+        "{status:#}"
+    );
+    let report = &status["reload_status"]["gateway_rules"];
+    assert_eq!(report["last_error"].is_string(), rules.is_some(), "{status:#}");
+    assert_eq!(status["config_paths"]["gateway_rules"], json!(path));
+    assert_eq!(status["policy_state"]["total_agents"], 0);
+    for (field, empty) in
+        [("available_servers", json!([])), ("servers", json!({})), ("changed_tools", json!({}))]
+    {
+        assert_eq!(status[field], empty, "{status:#}");
+    }
+    assert!(!status.to_string().contains("good"), "no server is named: {status:#}");
+    assert_eq!(status["metrics"]["agents"], json!({}), "{status:#}");
+    stage.rules(super::RULES);
+    super::until("the rules", || {
+        let result = client.call("list_servers", json!({ "agent_id": "dev" }));
+        (result["isError"] != true).then_some(())
+    });
+    let refused = client.call("get_gateway_status", json!({}));
+    assert_eq!(code(&refused), "INVALID_AGENT_ID", "with rules an agent is needed again");
+}
+
+#[test]
+fn the_log_says_what_broken_rules_mean() {
+    let stage = Stage::with(&["good"]);
+    stage.rules("{");
+    let command = stage.command();
+    let log = stage.context.root().join("log.txt");
+    let mut client = McpClient::connect_logging(command, std::fs::File::create(&log).unwrap());
+    client.call("list_servers", json!({ "agent_id": "dev" }));
+    let read = || std::fs::read_to_string(&log).unwrap();
+    let said = read();
+    assert!(said.contains("nobody is allowed anything"), "{said}");
+    assert!(!said.contains("last good version"), "there is none: {said}");
+    stage.rules(super::RULES);
+    super::until("the rules", || {
+        let result = client.call("list_servers", json!({ "agent_id": "dev" }));
+        (result["isError"] != true).then_some(())
+    });
+    stage.rules("{");
+    super::until("the log", || {
+        read().contains("the last good version stays in force").then_some(())
+    });
+}
+
+#[test]
+fn the_status_tells_what_is_not_well() {
+    let broken = json!({ "command": "" });
+    let stage = Stage::new(&json!({ "good": { "command": faulty() }, "odd": broken }));
+    let mut command = stage.command();
+    command.env("GATEWAY_DEBUG", "true");
+    let mut client = McpClient::connect(command);
+    let mut message = |agent: &str| {
+        let status = client.call("get_gateway_status", json!({ "agent_id": agent }));
+        status["structuredContent"]["message"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(message("dev"), "server `odd` cannot be used");
+    assert_eq!(message("guest"), "all is well", "it may not know of the other server");
+    stage.context.write("data/tool-pins.json", "{");
+    let said = message("guest");
+    assert!(said.contains("tool-pins.json` cannot be used"), "{said}");
+    std::fs::remove_file(stage.context.root().join("data/tool-pins.json")).unwrap();
+    std::fs::remove_file(stage.context.root().join(".mcp.json")).unwrap();
+    super::until("word of the missing file", || {
+        message("dev").contains("there is no `.mcp.json`").then_some(())
+    });
+}
+
 #[test]
 fn the_status_is_there_only_for_those_who_ask_for_it() {
     let stage = Stage::with(&["good", "dies"]);
