@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::files::RulesGap;
 use super::sign_in::SignInNeeded;
+use crate::base::{one_line, shorten};
 use crate::identity::Doubt;
 use crate::policy::ChainError;
 
@@ -26,7 +27,7 @@ pub enum GatewayError {
     #[error(transparent)]
     NoRules(#[from] RulesGap),
     /// The `agent_id` contradicts what is known for certain.
-    #[error("this call comes from {known}, not from `{claimed}`")]
+    #[error("this call comes from {known}, not from `{}`", name(claimed))]
     IdentityMismatch {
         /// Who it is.
         known: String,
@@ -42,7 +43,7 @@ pub enum GatewayError {
     )]
     NotAttested,
     /// The server cannot be reached now.
-    #[error("server `{server}` is unavailable: {reason}")]
+    #[error("server `{}` is unavailable: {reason}", name(server))]
     ServerUnavailable {
         /// Its name.
         server: String,
@@ -51,8 +52,18 @@ pub enum GatewayError {
         /// How long until it is tried again.
         retry_in: Option<Duration>,
     },
+    /// The server is not behind the gateway, and waiting will not change that.
+    #[error("server `{}` is unavailable: {reason}", name(server))]
+    NotServed {
+        /// Its name.
+        server: String,
+        /// Why.
+        reason: String,
+        /// What to do.
+        way_out: &'static str,
+    },
     /// A person has to sign in to the server.
-    #[error("server `{server}` is unavailable: {reason}")]
+    #[error("server `{}` is unavailable: {reason}", name(server))]
     SignInNeeded {
         /// Its name.
         server: String,
@@ -62,7 +73,7 @@ pub enum GatewayError {
         command: String,
     },
     /// The server has no such tool, or none that this agent may see.
-    #[error("server `{server}` has no tool `{tool}`{}", near_text(near))]
+    #[error("server `{}` has no tool `{}`{}", name(server), name(tool), near_text(near))]
     ToolNotFound {
         /// The server.
         server: String,
@@ -72,13 +83,17 @@ pub enum GatewayError {
         near: Vec<String>,
     },
     /// No server that this agent may use has this resource or prompt.
-    #[error("no server that you may use has the {what}")]
+    #[error("no server that you may use has the {}", name(what))]
     NotOffered {
         /// Its kind and name.
         what: String,
     },
     /// The tool's definition changed and nobody has accepted it yet.
-    #[error("tool `{tool}` of server `{server}` is withheld: its definition changed")]
+    #[error(
+        "tool `{}` of server `{}` is withheld: its definition changed",
+        name(tool),
+        name(server)
+    )]
     ToolWithheld {
         /// The server.
         server: String,
@@ -86,7 +101,7 @@ pub enum GatewayError {
         tool: String,
     },
     /// The deadline passed; the server was told to stop.
-    #[error("server `{server}` did not answer within {} ms", after.as_millis())]
+    #[error("server `{}` did not answer within {} ms", name(server), after.as_millis())]
     Timeout {
         /// The server.
         server: String,
@@ -157,6 +172,7 @@ impl GatewayError {
             Self::IdentityMismatch { .. } | Self::Doubtful(_) => "IDENTITY_MISMATCH",
             Self::NotAttested => "CALLER_NOT_ALLOWED",
             Self::ServerUnavailable { .. }
+            | Self::NotServed { .. }
             | Self::SignInNeeded { .. }
             | Self::InvalidServers { .. } => "SERVER_UNAVAILABLE",
             Self::ToolNotFound { .. } => "TOOL_NOT_FOUND",
@@ -198,11 +214,12 @@ impl GatewayError {
             Self::ServerUnavailable { .. } | Self::InvalidServers { .. } => {
                 "Call again later; `adjutant doctor` says more.".to_owned()
             }
+            Self::NotServed { way_out, .. } => (*way_out).to_owned(),
             Self::SignInNeeded { command, .. } => format!("A person must run `{command}`."),
             Self::ToolNotFound { .. } => "Call get_server_tools to see its tools.".to_owned(),
             Self::NotOffered { .. } => "List them to see what there is.".to_owned(),
             Self::ToolWithheld { server, .. } => {
-                format!("A person must look at it and run `adjutant trust {server}`.")
+                format!("A person must look at it and run `adjutant trust {}`.", name(server))
             }
             Self::Timeout { .. } => "Pass a larger timeout_ms, or ask for less.".to_owned(),
             Self::Cancelled => "Nothing is left to do.".to_owned(),
@@ -232,14 +249,48 @@ impl GatewayError {
         }
     }
 
+    /// No server has this name; `near` is one that the caller may see and may have meant.
+    pub(super) fn no_such_server(server: &str, near: Option<&str>) -> Self {
+        let hint = near.map(|near| format!("; is `{}` meant?", name(near))).unwrap_or_default();
+        Self::NotServed {
+            server: server.to_owned(),
+            reason: format!("there is no such server{hint}"),
+            way_out: "Call list_servers to see which there are.",
+        }
+    }
+
+    /// Its entry is left out.
+    pub(super) fn left_out(server: &str, why: &str) -> Self {
+        Self::NotServed {
+            server: server.to_owned(),
+            reason: why.to_owned(),
+            way_out: "Call list_servers to see which there are; only a person can change that.",
+        }
+    }
+
+    /// Its entry makes no sense.
+    pub(super) fn unusable(server: &str, reason: &str) -> Self {
+        Self::NotServed {
+            server: server.to_owned(),
+            reason: reason.to_owned(),
+            way_out: "A person must mend its entry; `adjutant doctor` says more.",
+        }
+    }
+
     pub(super) fn unavailable(server: &str, reason: impl Into<String>) -> Self {
         Self::ServerUnavailable { server: server.to_owned(), reason: reason.into(), retry_in: None }
     }
+}
+
+/// A name as it can stand in a sentence: callers and servers choose their own, and must not forge a line with it.
+fn name(given: &str) -> String {
+    one_line(&shorten(given, 256))
 }
 
 fn near_text(near: &[String]) -> String {
     if near.is_empty() {
         return String::new();
     }
+    let near: Vec<String> = near.iter().map(|near| name(near)).collect();
     format!("; is `{}` meant?", near.join("` or `"))
 }

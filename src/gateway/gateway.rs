@@ -202,13 +202,14 @@ impl Gateway {
                 .servers
                 .names()
                 .filter(|other| evaluate(&in_force.rules, &caller.name, other, None).is_allowed());
-            let near = nearest(name, visible);
-            let hint = near.first().map(|near| format!("; is `{near}` meant?")).unwrap_or_default();
-            return Err(GatewayError::unavailable(name, format!("there is no such server{hint}")));
+            return Err(match in_force.servers.left_out(name) {
+                Some(why) => GatewayError::left_out(name, why),
+                None => GatewayError::no_such_server(name, nearest(name, visible).first().copied()),
+            });
         };
         match &entry.spec {
             Ok(spec) => Ok(self.pool.acquire(Pool::scope_for(spec, &caller.name), spec)),
-            Err(reason) => Err(GatewayError::unavailable(name, reason.as_str())),
+            Err(reason) => Err(GatewayError::unusable(name, reason)),
         }
     }
 

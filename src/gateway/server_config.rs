@@ -152,12 +152,13 @@ pub enum Weight {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSet {
     entries: Vec<Entry>,
-    left_out: Vec<String>,
+    /// In the file, and not behind the gateway: each with why.
+    left_out: Vec<(String, &'static str)>,
     /// What a person should know about the file.
     pub remarks: Vec<Remark>,
 }
 
-const DISABLED: &str = "it is disabled";
+const DISABLED: &str = "it is disabled in `.mcp.json`";
 
 impl ServerSet {
     /// Whether it names no server.
@@ -196,7 +197,7 @@ impl ServerSet {
         let line = places.first().map(|place| place.line);
         if let (Some(why), [] | [_]) = (why, places) {
             self.remark(Weight::LeftOut, line, format!("server `{name}` is left out: {why}"));
-            self.left_out.push(name.to_owned());
+            self.left_out.push((name.to_owned(), why));
             return;
         }
         let mut odd = Vec::new();
@@ -218,9 +219,14 @@ impl ServerSet {
         self.remarks.push(Remark { weight, line, sentence });
     }
 
+    /// Why a server that the file has is not here.
+    pub(super) fn left_out(&self, name: &str) -> Option<&'static str> {
+        self.left_out.iter().find(|(left, _)| left == name).map(|(_, why)| *why)
+    }
+
     /// The names that the file has, of servers that are left out too.
     pub fn written_names(&self) -> impl Iterator<Item = &str> {
-        self.names().chain(self.left_out.iter().map(String::as_str))
+        self.names().chain(self.left_out.iter().map(|(name, _)| name.as_str()))
     }
 
     /// The entries, in the order of the file.

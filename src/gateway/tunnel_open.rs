@@ -54,7 +54,7 @@ fn shared_spec(
 ) -> Result<(Arc<ServerSpec>, Scope), GatewayError> {
     let in_force = gateway.in_force();
     let found = is_there(&in_force, agent, &entry.name)?;
-    let unusable = |reason: &String| GatewayError::unavailable(&entry.name, reason);
+    let unusable = |reason: &String| GatewayError::unusable(&entry.name, reason);
     let spec = found.spec.as_ref().map_err(unusable)?;
     let scope = Pool::scope_for(spec, agent.name.as_str());
     Ok((Arc::clone(spec), scope))
@@ -67,6 +67,9 @@ fn is_there<'f>(
     server: &str,
 ) -> Result<&'f Entry, GatewayError> {
     in_force.servers.get(server).ok_or_else(|| {
+        if let Some(why) = in_force.servers.left_out(server) {
+            return GatewayError::left_out(server, why);
+        }
         // Only names that the rules let this agent see.
         let seen =
             |name: &&str| evaluate(&in_force.rules, agent.name.as_str(), name, None).is_allowed();

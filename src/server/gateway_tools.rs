@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::raw_results::RawSlot;
 use super::who::tool_use_id;
+use crate::base::{one_line, shorten};
 use crate::gateway::{Execute, Gateway, GatewayError, ToolsWanted, Who, telling};
 use crate::identity::{Caller, Doubt};
 
@@ -148,7 +149,7 @@ impl Asked {
             EXECUTE_TOOL => Ok(Self::Call(arguments.execute(context)?)),
             STATUS => Ok(Self::Status),
             other => {
-                let sentence = format!("there is no tool `{other}`");
+                let sentence = format!("there is no tool `{}`", one_line(&shorten(other, 256)));
                 Err(GatewayError::InvalidArgument { sentence })
             }
         }
