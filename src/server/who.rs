@@ -8,6 +8,7 @@ use rmcp::service::RequestContext;
 use serde_json::Value;
 
 use super::guest::Guest;
+use crate::base::{one_line, shorten};
 use crate::gateway::Gateway;
 use crate::identity::{Attestation, Attestations, Caller, Doubt, Way};
 use crate::record::AuditLine;
@@ -106,7 +107,8 @@ pub(super) fn no_such_tool(gateway: &Gateway, name: &str) -> ErrorData {
 }
 
 fn no_tool(name: &str) -> ErrorData {
-    ErrorData::new(ErrorCode::INVALID_PARAMS, format!("there is no tool `{name}`"), None)
+    let sentence = format!("there is no tool `{}`", one_line(&shorten(name, 256)));
+    ErrorData::new(ErrorCode::INVALID_PARAMS, sentence, None)
 }
 
 /// The call's id in Claude Code, where it is one.
