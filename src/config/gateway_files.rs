@@ -48,16 +48,13 @@ impl GatewayFile {
         Self { path, found: found.is_some(), named_by, places }
     }
 
-    /// Looks again: for the first that is there now, but never behind the one that was found before. One that is
-    /// deleted is missed; what lies in a later place was written for other projects.
+    /// Looks again, where none was found before. One that was found stays the one: a file that somebody puts into an earlier
+    /// place while the gateway runs, or that lies in a later one when it is deleted, changes nobody's rights.
     #[must_use]
     pub fn again(&self) -> Self {
-        let last = self.places.iter().position(|place| self.found && *place == self.path);
-        let searched = last.map_or(self.places.len(), |last| last + 1);
-        let there = self.places.iter().take(searched).find(|path| path.exists());
-        match there {
-            Some(path) => Self { path: path.clone(), found: true, ..self.clone() },
-            None => self.clone(),
+        match self.found {
+            true => self.clone(),
+            false => Self::first_of(self.places.clone(), self.named_by),
         }
     }
 }

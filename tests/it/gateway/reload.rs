@@ -161,13 +161,13 @@ fn files_that_come_later_are_found_in_every_place() {
         status["structuredContent"]["config_paths"]["gateway_rules"],
         json!(own.join(".mcp-gateway-rules.json"))
     );
-    // The project's own come first, as at a start, and when they go nobody else's take their place.
-    stage.rules(NOBODY);
-    until("the project's rules", || is_denied(&mut client));
-    fs::remove_file(root.join(".mcp-gateway-rules.json")).unwrap();
+    // Whoever puts rules into another place meanwhile changes nobody's rights, also when those in use go.
+    stage.rules(RULES);
+    fs::remove_file(own.join(".mcp-gateway-rules.json")).unwrap();
     until("the end of all rights", || {
         let result = execute(&mut client, "good", "echo", json!({}));
-        (code(&result) == "INVALID_AGENT_ID").then_some(())
+        let refused = result["isError"] == true && code(&result) == "INVALID_AGENT_ID";
+        refused.then_some(())
     });
 }
 
