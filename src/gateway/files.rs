@@ -12,7 +12,7 @@ use super::verdicts::Verdicts;
 use crate::base::{ReadRefused, Timestamp, now, one_line, read_bounded, shorten};
 use crate::catalog::public_servers;
 use crate::config::GatewayFiles;
-use crate::policy::{GatewayRules, RuleProblem, unknown_servers};
+use crate::policy::{GatewayRules, RuleProblem, evaluate, unknown_servers};
 
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 
@@ -168,6 +168,12 @@ impl InForce {
                 self.gap = Some(RulesGap::Unreadable { path, why });
             }
         }
+    }
+
+    /// Whether there is an agent in the rules that may use this server.
+    pub(super) fn anybody_may_use(&self, server: &str) -> bool {
+        let mut agents = self.rules.agents();
+        agents.any(|agent| evaluate(&self.rules, agent, server, None).is_allowed())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Resources and prompts of the servers that an agent may use.
 //!
-//! The requests for them have no room for an `agent_id`, so they are for whoever the identity
-//! chain finds without one. Addresses of resources stay as they are, since servers mention them in
+//! Addresses of resources stay as they are, since servers mention them in
 //! their results; where two servers have the same one, the first in the file has it.
 
 use std::collections::HashSet;
@@ -48,7 +47,8 @@ pub struct Announcement {
 }
 
 impl Offer {
-    fn method(self) -> &'static str {
+    /// The request for it.
+    pub fn method(self) -> &'static str {
         match self {
             Self::Resources => "resources/list",
             Self::ResourceTemplates => "resources/templates/list",
@@ -79,9 +79,10 @@ impl Offer {
 }
 
 impl Gateway {
-    /// Whether requests without an `agent_id` have an agent: only then is there anything to offer.
+    /// Whether any agent may use any server: only then is there anything to offer.
     pub fn has_offers(&self) -> bool {
-        self.has_servers() && self.resolve(&self.in_force(), &Who::default()).is_ok()
+        let in_force = self.in_force();
+        in_force.servers.names().any(|server| in_force.anybody_may_use(server))
     }
 
     /// Hears when a server behind the gateway says that its resources or prompts changed.
@@ -97,8 +98,8 @@ impl Gateway {
             .is_ok_and(|caller| evaluate(&in_force.rules, &caller.name, server, None).is_allowed())
     }
 
-    /// Everything of one kind that can be had from the servers of this agent; empty where there is
-    /// no agent. A server that does not answer is left out.
+    /// Everything of one kind that can be had from the servers of this agent; empty where nobody is
+    /// named and nobody meant. A server that does not answer is left out.
     pub async fn offers(&self, who: &Who, offer: Offer) -> Result<Value, GatewayError> {
         let mut draft = Draft::new(offer.method(), who);
         let in_force = self.in_force();
@@ -111,7 +112,8 @@ impl Gateway {
         };
         match self.ledger().record(draft, result, |items| json!(items).to_string().len()) {
             Ok(items) => Ok(json!({ offer.field(): items })),
-            Err(GatewayError::Agent(_) | GatewayError::NoRules(_)) => {
+            // Many clients ask for every list at once; who names nobody is not told off for that.
+            Err(GatewayError::Agent(_) | GatewayError::NoRules(_)) if who.agent_id.is_none() => {
                 Ok(json!({ offer.field(): [] }))
             }
             Err(error) => Err(error),

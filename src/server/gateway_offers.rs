@@ -1,4 +1,5 @@
-//! Resources and prompts of servers behind the gateway, as MCP asks for them.
+//! Resources and prompts of servers behind the gateway, as MCP asks for them. Its requests have no `agent_id` as our tools have; who
+//! asks says so in `_meta`.
 
 use rmcp::RoleServer;
 use rmcp::model::{
@@ -11,12 +12,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::guest::Guest;
+use super::gateway_tools;
 use super::raw_results::RawSlot;
+use super::who::{Callers, tool_use_id};
 use crate::gateway::{Gateway, GatewayError, Offer, Who};
 
-/// How a server with these tools introduces itself. It says that there are resources and prompts where a client of
-/// this gateway could have any.
+/// Where a request says in its `_meta` who asks.
+const AGENT_ID: &str = "agent_id";
+
+/// How a server with these tools introduces itself. It says that there are resources and prompts where any agent
+/// could have some.
 pub(super) fn introduction(
     name: &str,
     mut capabilities: ServerCapabilities,
@@ -39,20 +44,24 @@ pub(super) fn introduction(
 /// Everything of one kind.
 pub(super) async fn list<T: Serialize + DeserializeOwned + Default>(
     gateway: &Gateway,
+    callers: &Callers,
     offer: Offer,
     context: &RequestContext<RoleServer>,
 ) -> Result<T, ErrorData> {
-    let all = gateway.offers(&who(context), offer).await.map_err(|error| refused(&error))?;
+    let who = who(callers, offer.method(), context)?;
+    let all = gateway.offers(&who, offer).await.map_err(|error| refused(&error))?;
     Ok(RawSlot::deliver(context, all, T::default()))
 }
 
 /// One resource.
 pub(super) async fn read(
     gateway: &Gateway,
+    callers: &Callers,
     request: &ReadResourceRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<ReadResourceResponse, ErrorData> {
-    let read = gateway.read_resource(&who(context), &request.uri, context.ct.clone()).await;
+    let who = who(callers, "resources/read", context)?;
+    let read = gateway.read_resource(&who, &request.uri, context.ct.clone()).await;
     let raw = read.map_err(|error| refused(&error))?;
     Ok(RawSlot::deliver(context, raw, ReadResourceResult::new(Vec::new())).into())
 }
@@ -60,19 +69,30 @@ pub(super) async fn read(
 /// One prompt.
 pub(super) async fn prompt(
     gateway: &Gateway,
+    callers: &Callers,
     request: GetPromptRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<GetPromptResponse, ErrorData> {
+    let who = who(callers, "prompts/get", context)?;
     let arguments = request.arguments.map(Value::Object);
-    let got = gateway.get_prompt(&who(context), &request.name, arguments, context.ct.clone()).await;
+    let got = gateway.get_prompt(&who, &request.name, arguments, context.ct.clone()).await;
     let raw = got.map_err(|error| refused(&error))?;
     Ok(RawSlot::deliver(context, raw, GetPromptResult::new(Vec::new())).into())
 }
 
-/// These requests have no room for an `agent_id`.
-fn who(context: &RequestContext<RoleServer>) -> Who {
-    let caller = Guest::caller(&context.extensions);
-    Who { caller, call_id: Some(context.id.to_string()), ..Who::default() }
+/// Who asks: what is known of that, and what the request says itself, as with our tools.
+fn who(
+    callers: &Callers,
+    method: &str,
+    context: &RequestContext<RoleServer>,
+) -> Result<Who, ErrorData> {
+    let agent_id = match context.meta.get(AGENT_ID) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(name)) => Some(name.clone()).filter(|name| !name.is_empty()),
+        Some(_) => return Err(refused(&gateway_tools::wrong(AGENT_ID, "text"))),
+    };
+    let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
+    Ok(gateway_tools::who(callers.of(method, context), agent_id, call_id))
 }
 
 /// These requests have no `isError`: a refusal is a protocol error with the same text.
@@ -84,13 +104,15 @@ fn refused(error: &GatewayError) -> ErrorData {
         GatewayError::NotOffered { what } if what.starts_with("resource") => {
             ErrorCode::RESOURCE_NOT_FOUND
         }
-        GatewayError::NotOffered { .. } => ErrorCode::INVALID_PARAMS,
+        GatewayError::NotOffered { .. } | GatewayError::InvalidArgument { .. } => {
+            ErrorCode::INVALID_PARAMS
+        }
         _ => ErrorCode::INTERNAL_ERROR,
     };
     ErrorData::new(code, error.text(), None)
 }
 
-/// The methods of a handler with a `gateway`: the same in `adjutant gateway` and `adjutant serve`.
+/// The methods of a handler with a `gateway` and its `callers`: the same in `adjutant gateway` and `adjutant serve`.
 macro_rules! offer_methods {
     () => {
         async fn list_resources(
@@ -99,7 +121,7 @@ macro_rules! offer_methods {
             context: RequestContext<RoleServer>,
         ) -> Result<rmcp::model::ListResourcesResult, ErrorData> {
             let offer = crate::gateway::Offer::Resources;
-            gateway_offers::list(&self.gateway, offer, &context).await
+            gateway_offers::list(&self.gateway, &self.callers, offer, &context).await
         }
 
         async fn list_resource_templates(
@@ -108,7 +130,7 @@ macro_rules! offer_methods {
             context: RequestContext<RoleServer>,
         ) -> Result<rmcp::model::ListResourceTemplatesResult, ErrorData> {
             let offer = crate::gateway::Offer::ResourceTemplates;
-            gateway_offers::list(&self.gateway, offer, &context).await
+            gateway_offers::list(&self.gateway, &self.callers, offer, &context).await
         }
 
         async fn read_resource(
@@ -116,7 +138,7 @@ macro_rules! offer_methods {
             request: rmcp::model::ReadResourceRequestParams,
             context: RequestContext<RoleServer>,
         ) -> Result<rmcp::model::ReadResourceResponse, ErrorData> {
-            gateway_offers::read(&self.gateway, &request, &context).await
+            gateway_offers::read(&self.gateway, &self.callers, &request, &context).await
         }
 
         async fn list_prompts(
@@ -125,7 +147,7 @@ macro_rules! offer_methods {
             context: RequestContext<RoleServer>,
         ) -> Result<rmcp::model::ListPromptsResult, ErrorData> {
             let offer = crate::gateway::Offer::Prompts;
-            gateway_offers::list(&self.gateway, offer, &context).await
+            gateway_offers::list(&self.gateway, &self.callers, offer, &context).await
         }
 
         async fn get_prompt(
@@ -133,7 +155,7 @@ macro_rules! offer_methods {
             request: rmcp::model::GetPromptRequestParams,
             context: RequestContext<RoleServer>,
         ) -> Result<rmcp::model::GetPromptResponse, ErrorData> {
-            gateway_offers::prompt(&self.gateway, request, &context).await
+            gateway_offers::prompt(&self.gateway, &self.callers, request, &context).await
         }
     };
 }

@@ -318,7 +318,8 @@ impl Arguments {
     }
 }
 
-fn wrong(name: &str, expected: &str) -> GatewayError {
+/// An argument that is not what it must be.
+pub(super) fn wrong(name: &str, expected: &str) -> GatewayError {
     GatewayError::InvalidArgument { sentence: format!("`{name}` must be {expected}") }
 }
 

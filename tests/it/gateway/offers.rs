@@ -7,6 +7,7 @@ use test_case::test_case;
 
 use super::Stage;
 use crate::gateway_real::node_program;
+use crate::support::http::{HttpServer, Request, modern};
 use crate::support::mcp::McpClient;
 
 const FOR_DEV: &str = r#"{"agents": {"dev": {"allow": {"servers": ["one", "none"]}}},
@@ -96,22 +97,101 @@ fn audited(stage: &Stage) {
 }
 
 #[test]
-fn without_an_agent_nothing_is_offered() {
+fn without_an_agent_the_lists_are_empty() {
     let stage = Stage::with(&["good"]);
+    let mut client = stage.connect();
+    for (method, field) in LISTS {
+        assert_eq!(client.request(method, json!({}))[field], json!([]));
+    }
+    let read = client.request("resources/read", json!({ "uri": "demo://1" }));
+    assert_eq!(refusal(&read), "INVALID_AGENT_ID");
+}
+
+#[test]
+fn where_no_agent_may_use_any_server_nothing_is_announced() {
+    let stage = Stage::with(&["good"]);
+    stage.rules(r#"{"agents": {"dev": {"allow": {"servers": ["another"]}}}}"#);
     let mut client = McpClient::start(stage.command());
     let capabilities = client.initialize()["capabilities"].clone();
     assert!(capabilities.get("resources").is_none(), "{capabilities}");
     assert!(capabilities.get("prompts").is_none(), "{capabilities}");
-    for (method, field) in [
-        ("resources/list", "resources"),
-        ("resources/templates/list", "resourceTemplates"),
-        ("prompts/list", "prompts"),
-    ] {
-        assert_eq!(client.request(method, json!({}))[field], json!([]));
+}
+
+const LISTS: [(&str, &str); 3] = [
+    ("resources/list", "resources"),
+    ("resources/templates/list", "resourceTemplates"),
+    ("prompts/list", "prompts"),
+];
+
+/// The code of a refusal.
+fn refusal(answer: &Value) -> &str {
+    let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    said.split(':').next().unwrap()
+}
+
+/// `good` is for `dev`, `other` for nobody but `all`.
+const TWO_AGENTS: &str = r#"{"agents": {"dev": {"allow": {"servers": ["good"]}}, "all": {"allow": {"servers": ["*"]}}}}"#;
+
+#[test_case("gateway")]
+#[test_case("serve")]
+fn an_agent_that_says_who_it_is_has_the_resources_and_prompts_of_its_servers(command: &str) {
+    let stage = Stage::with(&["good", "other"]);
+    stage.rules(TWO_AGENTS);
+    let mut client = McpClient::start(stage.context.adjutant([command]));
+    let capabilities = client.initialize()["capabilities"].clone();
+    assert!(capabilities["resources"].is_object() && capabilities["prompts"].is_object());
+    let mut ask = |agent: Value, method: &str, mut params: Value| {
+        params["_meta"] = json!({ "agent_id": agent });
+        client.request(method, params)
+    };
+    let listed = ask(json!("dev"), "resources/list", json!({}));
+    assert_eq!(names(&listed["resources"], "uri"), ["faulty://one"], "{listed}");
+    let read = ask(json!("dev"), "resources/read", json!({ "uri": "faulty://one" }));
+    let contents = json!([{ "uri": "faulty://one", "text": "the content", "extra": 1 }]);
+    assert_eq!(read["contents"], contents, "{read}");
+    let mut prompts =
+        |agent: &str| names(&ask(json!(agent), "prompts/list", json!({}))["prompts"], "name");
+    assert_eq!(prompts("dev"), ["good/greet"]);
+    assert_eq!(prompts("all"), ["good/greet", "other/greet"]);
+    let got = ask(json!("dev"), "prompts/get", json!({ "name": "good/greet" }));
+    assert_eq!(got["messages"][0]["content"]["text"], "greet", "{got}");
+
+    let denied = ask(json!("dev"), "prompts/get", json!({ "name": "other/greet" }));
+    assert_eq!(refusal(&denied), "DENIED_BY_POLICY");
+    for (method, _) in LISTS {
+        assert_eq!(refusal(&ask(json!("nobody"), method, json!({}))), "INVALID_AGENT_ID");
     }
-    let read = client.request("resources/read", json!({ "uri": "demo://1" }));
-    let said = read["error"]["message"].as_str().unwrap();
-    assert!(said.starts_with("INVALID_AGENT_ID"), "{read}");
+    let odd = ask(json!(7), "resources/list", json!({}));
+    assert_eq!(refusal(&odd), "INVALID_ARGUMENT");
+    assert_eq!(ask(json!(""), "resources/list", json!({}))["resources"], json!([]));
+    let log = std::fs::read_to_string(stage.context.root().join("data/audit.jsonl")).unwrap();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let by = |operation: &str, agent: &str, decision: &str| {
+        lines.iter().any(|line| {
+            let same = line["operation"] == operation && line["decision"] == decision;
+            same && line["agent"] == agent
+        })
+    };
+    assert!(by("resources/read", "dev", "allow") && by("prompts/get", "dev", "deny"), "{log}");
+}
+
+/// A token says who it is, and `_meta` cannot say otherwise.
+#[test]
+fn an_agent_that_says_it_is_somebody_else_is_refused() {
+    let stage = Stage::with(&["good", "other"]);
+    stage.rules(TWO_AGENTS);
+    let token = stage.context.token("dev");
+    let server = HttpServer::start(stage.context.adjutant(["gateway", "--http", "127.0.0.1:0"]));
+    let ask = |agent: &str| {
+        let mut message = modern(1, "prompts/list", json!({}));
+        message["params"]["_meta"]["agent_id"] = json!(agent);
+        let request = Request::post(&token, &message)
+            .with("MCP-Protocol-Version", "2026-07-28")
+            .with("Mcp-Method", "prompts/list");
+        server.send(&request).message()
+    };
+    assert_eq!(names(&ask("dev")["result"]["prompts"], "name"), ["good/greet"]);
+    assert_eq!(refusal(&ask("all")), "IDENTITY_MISMATCH");
 }
 
 #[test_case("gateway")]
