@@ -11,7 +11,7 @@ use super::backoff::Backoff;
 use super::connection::{Connection, Opening, Unopened};
 use super::downstream::{Downstream, Scope};
 use super::error::GatewayError;
-use super::offers::{Announcement, Offer};
+use super::offers::{Announcement, List};
 use super::phase::{Phase, Waiting};
 use super::resolved::{self, Resolved};
 use super::sign_in::{Keeper, SignInTarget};
@@ -212,7 +212,7 @@ impl Downstream {
         });
     }
 
-    /// Tells all who may use the server that its resources or prompts changed.
+    /// Tells all who may use the server that one of its lists changed.
     async fn pass_on_until(&self, ended: impl Future<Output = ()>) {
         let Some(announcements) = &self.announcements else { return ended.await };
         let mut changes = self.changes.subscribe();
@@ -225,12 +225,13 @@ impl Downstream {
             }
             let now = *changes.borrow_and_update();
             let news = [
-                (now.resources != known.resources, Offer::Resources),
-                (now.prompts != known.prompts, Offer::Prompts),
+                (now.tools != known.tools, List::Tools),
+                (now.resources != known.resources, List::Resources),
+                (now.prompts != known.prompts, List::Prompts),
             ];
-            for (_, offer) in news.into_iter().filter(|(changed, _)| *changed) {
+            for (_, list) in news.into_iter().filter(|(changed, _)| *changed) {
                 // An error means that nobody listens.
-                let _ = announcements.send(Announcement { server: self.key.server.clone(), offer });
+                let _ = announcements.send(Announcement { server: self.key.server.clone(), list });
             }
             known = now;
         }

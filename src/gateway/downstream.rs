@@ -78,7 +78,7 @@ pub struct Downstream {
     pub(super) closing: CancellationToken,
     /// Whether somebody brings it back without being called.
     pub(super) is_kept_up: AtomicBool,
-    /// Where all learn that its resources or prompts changed; nobody learns that of a private server.
+    /// Where all learn that its lists changed; nobody learns that of a private server.
     pub(super) announcements: Option<broadcast::Sender<Announcement>>,
     leases: AtomicUsize,
     last_let_go: Mutex<Instant>,

@@ -142,12 +142,14 @@ impl Gateway {
 
     /// Reads both files again, as after an edit or SIGHUP.
     pub fn reload(self: &Arc<Self>) {
-        let next = self.in_force.load().again();
-        self.in_force.store(Arc::new(next));
+        let before = self.in_force.load_full();
+        self.in_force.store(Arc::new(before.again()));
         let wanted = self.in_force.load_full();
         self.pool.retain(|key| reload::still_wanted(&wanted, key));
         self.start_eager();
-        self.visible.send_modify(|count| *count += 1);
+        if before.rules != wanted.rules || before.servers != wanted.servers {
+            self.visible.send_modify(|count| *count += 1);
+        }
     }
 
     /// Ends every server and waits for that.

@@ -54,7 +54,7 @@ pub use error::GatewayError;
 pub use execute::Execute;
 pub use files::{FileReport, InForce, ReloadReport, RulesGap, read_text};
 pub use gateway::{Gateway, Who};
-pub use offers::{Announcement, Offer};
+pub use offers::{Announcement, List, Offer};
 pub use outbox::Outbox;
 pub use passing::Reply;
 pub use phase::ServerState;

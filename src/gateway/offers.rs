@@ -37,13 +37,29 @@ pub enum Offer {
     Prompts,
 }
 
+/// A list of a server that may become another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum List {
+    /// Its tools.
+    Tools,
+    /// Its resources and their templates.
+    Resources,
+    /// Its prompts.
+    Prompts,
+}
+
+impl List {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
+}
+
 /// A server said that one of its lists has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     /// The server.
     pub server: String,
     /// What has changed.
-    pub offer: Offer,
+    pub list: List,
 }
 
 impl Offer {
@@ -85,17 +101,19 @@ impl Gateway {
         in_force.servers.names().any(|server| in_force.anybody_may_use(server))
     }
 
-    /// Hears when a server behind the gateway says that its resources or prompts changed.
+    /// Hears when a server behind the gateway says that one of its lists changed.
     pub fn announcements(&self) -> broadcast::Receiver<Announcement> {
         self.pool().announcements()
     }
 
-    /// Whether this agent may use the server, and so may hear of it.
-    pub fn may_use_server(&self, who: &Who, server: &str) -> bool {
+    /// Whether a connection may hear of a server: the one that it is known to be for may use it, or, where each request
+    /// says for itself who makes it, any agent may.
+    pub fn may_hear_of(&self, connection: Option<&Caller>, server: &str) -> bool {
         let in_force = self.in_force();
-        let caller = self.resolve(&in_force, who);
-        caller
-            .is_ok_and(|caller| evaluate(&in_force.rules, &caller.name, server, None).is_allowed())
+        match connection.filter(|caller| caller.is_sure()) {
+            Some(caller) => evaluate(&in_force.rules, &caller.name, server, None).is_allowed(),
+            None => in_force.anybody_may_use(server),
+        }
     }
 
     /// Everything of one kind that can be had from the servers of this agent; empty where nobody is

@@ -81,8 +81,8 @@ impl ServerHandler for GatewayServer {
     gateway_offers::offer_methods!();
 
     fn get_info(&self) -> ServerConfig {
-        let tools = ServerCapabilities::builder().enable_tools().build();
-        gateway_offers::introduction("adjutant-gateway", tools, &self.gateway)
+        let tools = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
+        gateway_offers::introduction("adjutant-gateway", tools.build(), &self.gateway)
             .with_instructions(INSTRUCTIONS)
     }
 

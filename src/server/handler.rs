@@ -159,7 +159,8 @@ impl Handler {
         report
     }
 
-    /// Tells a caller when its list of tools has become another one, until `gone` is.
+    /// Tells a caller when its own list of tools has become another one, until `gone` is. Those of servers are told of
+    /// by `offer_changes`.
     async fn watch_tools<F, R>(&self, caller: &Caller, gone: impl Future<Output = ()>, tell: F)
     where
         F: Fn() -> R,
@@ -260,7 +261,6 @@ impl ServerHandler for Handler {
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
         let mut accepted = SubscriptionFilter::new();
-        accepted.tools_list_changed = requested.tools_list_changed;
         offer_changes::accept(requested, &mut accepted);
         Some(accepted)
     }

@@ -1,52 +1,74 @@
-//! Says when the resources or prompts that a client can have may have become others.
+//! Says when the tools, resources or prompts that a client can have may have become others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::model::{Extensions, SubscriptionFilter};
 use rmcp::service::{NotificationContext, SubscriptionContext};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, sleep_until};
 
 use super::guest::Guest;
 use super::handler::until_closed;
-use crate::gateway::{Gateway, Offer, Who};
+use crate::gateway::{Gateway, List};
+use crate::identity::Caller;
 
-const BOTH: [Offer; 2] = [Offer::Resources, Offer::Prompts];
+/// How long it is quiet after a client was told something: what changes meanwhile is told once, however often it does.
+const QUIET: Duration = Duration::from_millis(250);
 
-/// Tells of every change that concerns `who`, until `gone` is or nobody listens.
-async fn tell<F, R>(gateway: &Gateway, who: &Who, gone: impl Future<Output = ()>, tell: F)
-where
-    F: Fn(Offer) -> R,
+/// Tells of every change that concerns whoever a connection is for, until `gone` is or nobody listens.
+async fn tell<F, R>(
+    gateway: &Gateway,
+    connection: Option<Caller>,
+    gone: impl Future<Output = ()>,
+    tell: F,
+) where
+    F: Fn(List) -> R,
     R: Future<Output = bool>,
 {
     let mut announced = gateway.announcements();
     let mut files = gateway.changes();
+    let mut had_offers = gateway.has_offers();
+    let mut changed: Vec<List> = Vec::new();
+    let mut next = Instant::now();
     tokio::pin!(gone);
     loop {
-        let changed = tokio::select! {
+        let news = tokio::select! {
             () = &mut gone => return,
-            changed = files.changed() => match changed {
-                Ok(()) if gateway.has_offers() => BOTH.to_vec(),
-                Ok(()) => continue,
+            () = sleep_until(next), if !changed.is_empty() => {
+                for list in changed.drain(..) {
+                    if !tell(list).await {
+                        return;
+                    }
+                }
+                next = Instant::now() + QUIET;
+                continue;
+            }
+            file = files.changed() => match file {
+                Ok(()) => {
+                    let has_offers = gateway.has_offers();
+                    let concerns = std::mem::replace(&mut had_offers, has_offers) || has_offers;
+                    List::ALL.into_iter().filter(|_| concerns).collect()
+                }
                 Err(_) => return,
             },
             news = announced.recv() => match news {
-                Ok(news) if gateway.may_use_server(who, &news.server) => vec![news.offer],
+                Ok(news) if gateway.may_hear_of(connection.as_ref(), &news.server) => vec![news.list],
                 Ok(_) => continue,
-                Err(RecvError::Lagged(_)) => BOTH.to_vec(),
+                Err(RecvError::Lagged(_)) => List::ALL.to_vec(),
                 Err(RecvError::Closed) => return,
             },
         };
-        for offer in changed {
-            if !tell(offer).await {
-                return;
-            }
-        }
+        changed.extend(news);
+        changed.sort_unstable();
+        changed.dedup();
     }
 }
 
 /// Of what a client wants to be told, what it will be.
 pub(super) fn accept(requested: &SubscriptionFilter, accepted: &mut SubscriptionFilter) {
+    accepted.tools_list_changed = requested.tools_list_changed;
     accepted.resources_list_changed = requested.resources_list_changed;
     accepted.prompts_list_changed = requested.prompts_list_changed;
 }
@@ -54,37 +76,45 @@ pub(super) fn accept(requested: &SubscriptionFilter, accepted: &mut Subscription
 /// Tells a client that has shaken hands, until it is gone.
 pub(super) fn follow(gateway: &Arc<Gateway>, context: &NotificationContext<RoleServer>) {
     let (gateway, peer) = (Arc::clone(gateway), context.peer.clone());
-    let who = sender(&context.extensions);
+    let connection = known(&context.extensions);
     tokio::spawn(async move {
         let peer = &peer;
-        let tell_peer = |offer| async move {
-            match offer {
-                Offer::Prompts => peer.notify_prompt_list_changed().await.is_ok(),
-                Offer::Resources | Offer::ResourceTemplates => {
-                    peer.notify_resource_list_changed().await.is_ok()
-                }
-            }
+        let tell_peer = |list| async move {
+            let told = match list {
+                List::Tools => peer.notify_tool_list_changed().await,
+                List::Prompts => peer.notify_prompt_list_changed().await,
+                List::Resources => peer.notify_resource_list_changed().await,
+            };
+            told.is_ok()
         };
-        tell(&gateway, &who, until_closed(peer), tell_peer).await;
+        tell(&gateway, connection, until_closed(peer), tell_peer).await;
     });
 }
 
 /// Tells a client that has subscribed, until it no longer wants that.
 pub(super) async fn listen(gateway: &Gateway, context: &SubscriptionContext) {
-    let sink = context.sink();
-    let tell_sink = |offer| async move {
-        match offer {
-            Offer::Prompts => sink.notify_prompt_list_changed().await.is_ok(),
-            Offer::Resources | Offer::ResourceTemplates => {
-                sink.notify_resource_list_changed().await.is_ok()
-            }
+    let (sink, accepted) = (context.sink(), context.accepted());
+    let tell_sink = |list| async move {
+        let wanted = match list {
+            List::Tools => accepted.tools_list_changed,
+            List::Prompts => accepted.prompts_list_changed,
+            List::Resources => accepted.resources_list_changed,
+        };
+        if wanted != Some(true) {
+            return true;
         }
+        let told = match list {
+            List::Tools => sink.notify_tool_list_changed().await,
+            List::Prompts => sink.notify_prompt_list_changed().await,
+            List::Resources => sink.notify_resource_list_changed().await,
+        };
+        told.is_ok()
     };
-    let who = sender(&context.request_context().extensions);
-    tell(gateway, &who, context.cancelled(), tell_sink).await;
+    let connection = known(&context.request_context().extensions);
+    tell(gateway, connection, context.cancelled(), tell_sink).await;
 }
 
-/// Who is told, as far as a token says.
-fn sender(extensions: &Extensions) -> Who {
-    Who { caller: Guest::caller(extensions), ..Who::default() }
+/// Who a connection is for, as far as a token says.
+fn known(extensions: &Extensions) -> Option<Caller> {
+    Guest::caller(extensions)
 }

@@ -257,7 +257,9 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
             GROWN.store(true, Ordering::SeqCst);
             let list = arguments["list"].as_str().unwrap_or("tools");
             let method = format!("notifications/{list}/list_changed");
-            send(&json!({ "jsonrpc": "2.0", "method": method }));
+            for _ in 0..arguments["times"].as_u64().unwrap_or(1) {
+                send(&json!({ "jsonrpc": "2.0", "method": method }));
+            }
             said("announced".to_owned())
         }
         "log" => {

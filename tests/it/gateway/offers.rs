@@ -1,14 +1,17 @@
 //! Resources and prompts through the gateway: those of the servers an agent may use, unchanged.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use super::Stage;
+use super::{Stage, said};
 use crate::gateway_real::node_program;
-use crate::support::http::{HttpServer, Request, modern};
-use crate::support::mcp::McpClient;
+use crate::support::http::{HttpServer, Request, initialize, modern, modern_post};
+use crate::support::mcp::{McpClient, text};
 
 const FOR_DEV: &str = r#"{"agents": {"dev": {"allow": {"servers": ["one", "none"]}}},
     "defaults": {"deny_on_missing_agent": false}}"#;
@@ -194,34 +197,121 @@ fn an_agent_that_says_it_is_somebody_else_is_refused() {
     assert_eq!(refusal(&ask("all")), "IDENTITY_MISMATCH");
 }
 
+fn announce(client: &mut McpClient, server: &str, args: Value) {
+    let arguments =
+        json!({ "agent_id": "dev", "server": server, "tool": "announce", "args": args });
+    assert_eq!(text(&client.call("execute_tool", arguments)), "announced");
+}
+
 #[test_case("gateway")]
 #[test_case("serve")]
-fn a_change_of_resources_or_prompts_is_told_to_those_who_may_use_the_server(command: &str) {
-    let stage = Stage::with(&["good", "other"]);
-    stage.rules(r#"{"agents": {"dev": {"allow": {"servers": ["good"]}}, "all": {"allow": {"servers": ["*"]}}},
-        "defaults": {"deny_on_missing_agent": false}}"#);
-    let mut client = McpClient::start(as_dev(&stage, command));
+fn a_change_of_tools_resources_or_prompts_is_told(command: &str) {
+    let stage = Stage::with(&["grows"]);
+    let mut client = McpClient::start(stage.context.adjutant([command]));
     let introduced = client.initialize();
-    for list in ["resources", "prompts"] {
+    for list in ["tools", "resources", "prompts"] {
         assert_eq!(introduced["capabilities"][list]["listChanged"], true, "{introduced}");
     }
-    let mut announce = |agent: &str, server: &str, list: &str| {
-        client.call(
-            "execute_tool",
-            json!({ "agent_id": agent, "server": server, "tool": "announce", "args": { "list": list } }),
-        );
-        client.call("list_servers", json!({ "agent_id": "dev" }));
-    };
-    announce("all", "other", "resources");
-    announce("dev", "good", "prompts");
+    for list in ["prompts", "resources", "tools"] {
+        announce(&mut client, "grows", json!({ "list": list }));
+        let method = format!("notifications/{list}/list_changed");
+        client.await_notification(|news| news["method"] == method);
+    }
+    let wanted = json!({ "agent_id": "dev", "server": "grows" });
+    let tools = client.call("get_server_tools", wanted)["structuredContent"]["tools"].clone();
+    assert_eq!(names(&tools, "name"), ["announce", "echo", "late"]);
+}
+
+#[test]
+fn a_change_of_the_rules_is_told() {
+    let stage = Stage::with(&["good"]);
+    let mut client = stage.connect();
+    client.call("list_servers", json!({ "agent_id": "dev" }));
+    stage.rules(r#"{"agents": {"dev": {"allow": {"servers": ["*"]}, "deny": {"tools": {"good": ["echo"]}}}}}"#);
+    client.await_notification(|news| news["method"] == TOOLS_CHANGED);
+    stage.rules("{}");
+    client.await_notification(|news| news["method"] == TOOLS_CHANGED);
+}
+
+const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
+
+#[test]
+fn who_is_told_a_thousand_times_of_a_change_hears_it_a_few_times() {
+    let stage = Stage::with(&["good"]);
+    let mut client = stage.connect();
+    said(&mut client, "good", "pid");
+    let began = Instant::now();
+    announce(&mut client, "good", json!({ "list": "tools", "times": 5_000 }));
+    announce(&mut client, "good", json!({ "list": "prompts" }));
     client.await_notification(|news| news["method"] == "notifications/prompts/list_changed");
-    let heard = |client: &McpClient| {
-        client.notifications.iter().any(|n| n["method"] == "notifications/resources/list_changed")
+    let heard = client.notifications.iter().filter(|news| news["method"] == TOOLS_CHANGED).count();
+    let most = 2 + began.elapsed().as_millis() / 250;
+    assert!((1..=most).contains(&(heard as u128)), "{heard} of {most}");
+}
+
+#[test]
+fn who_has_subscribed_hears_what_it_wanted_and_nothing_else() {
+    let stage = Stage::with(&["good"]);
+    let mut client = McpClient::start(stage.command());
+    let id = client.next_id();
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    client.send(&modern(id, "subscriptions/listen", wanted));
+    let method = "notifications/subscriptions/acknowledged";
+    client.await_notification(|news| news["method"] == method);
+    for list in ["resources", "tools"] {
+        let arguments = json!({ "agent_id": "dev", "server": "good", "tool": "announce", "args": { "list": list } });
+        let id = client.next_id();
+        let params = json!({ "name": "execute_tool", "arguments": arguments });
+        client.send(&modern(id, "tools/call", params));
+        client.answer(id);
+    }
+    client.await_notification(|news| news["method"] == TOOLS_CHANGED);
+    assert_eq!(client.notifications, Vec::<Value>::new());
+}
+
+/// What a client with a session hears over HTTP, line by line.
+fn hearing(server: &HttpServer, token: &str) -> impl Iterator<Item = String> + use<> {
+    let begun = server.post(token, &initialize());
+    let session = begun.header("mcp-session-id").unwrap().to_owned();
+    let listen = Request::get("/mcp")
+        .with("Authorization", &format!("Bearer {token}"))
+        .with("Accept", "text/event-stream")
+        .with("Mcp-Session-Id", &session);
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    stream.write_all(&listen.bytes()).unwrap();
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let ready = Request::post(token, &ready).with("Mcp-Session-Id", &session);
+    assert_eq!(server.send(&ready).status, 202);
+    // The stream is kept alive with lines that say nothing.
+    let end = Instant::now() + Duration::from_mins(1);
+    BufReader::new(stream).lines().map_while(Result::ok).take_while(move |_| Instant::now() < end)
+}
+
+#[test_case("gateway")]
+#[test_case("serve")]
+fn over_http_those_are_told_who_may_use_the_server(command: &str) {
+    let stage = Stage::with(&["good", "other"]);
+    stage.rules(TWO_AGENTS);
+    let (dev, all) = (stage.context.token("dev"), stage.context.token("all"));
+    let server = HttpServer::start(stage.context.adjutant([command, "--http", "127.0.0.1:0"]));
+    let announce = |name: &str, list: &str| {
+        let args = json!({ "list": list });
+        let arguments = json!({ "server": name, "tool": "announce", "args": args });
+        let params = json!({ "name": "execute_tool", "arguments": arguments });
+        let answer = server.send(&modern_post(&all, 1, "tools/call", params)).message();
+        assert_eq!(text(&answer["result"]), "announced", "{answer}");
     };
-    assert!(!heard(&client), "nobody hears of a server that is not theirs");
-    client.call(
-        "execute_tool",
-        json!({ "agent_id": "dev", "server": "good", "tool": "announce", "args": { "list": "resources" } }),
-    );
-    client.await_notification(|news| news["method"] == "notifications/resources/list_changed");
+    let changed = |line: &String| line.contains("list_changed");
+    let mut dev_hears = hearing(&server, &dev).filter(changed);
+    let mut all_hears = hearing(&server, &all).filter(changed);
+    announce("other", "resources");
+    assert!(all_hears.next().unwrap().contains("resources/list_changed"));
+    announce("other", "tools");
+    assert!(all_hears.next().unwrap().contains(TOOLS_CHANGED));
+    announce("good", "prompts");
+    let first = dev_hears.next().unwrap();
+    assert!(first.contains("prompts/list_changed"), "of a server that is not theirs: {first}");
+    announce("good", "tools");
+    assert!(dev_hears.next().unwrap().contains(TOOLS_CHANGED));
 }
