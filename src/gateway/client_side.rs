@@ -1,10 +1,12 @@
 //! Our side of a connection to a server: what it is told about us, and what happens to what it
-//! says on its own.
+//! says on its own. Its log messages and progress are taken before, in `tapped`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::RoleClient;
+#[expect(deprecated, reason = "servers of today still log this way")]
+use rmcp::model::LoggingMessageNotificationParam;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ClientResult, ErrorCode, ErrorData, Implementation,
     ProtocolVersion, ServerNotification, ServerRequest,
@@ -63,9 +65,6 @@ impl Service<RoleClient> for ClientSide {
         _context: NotificationContext<RoleClient>,
     ) -> Result<(), ErrorData> {
         match notification {
-            ServerNotification::LoggingMessageNotification(message) => {
-                self.log.line(&logged(&message));
-            }
             ServerNotification::ToolListChangedNotification(_) => {
                 self.changes.send_modify(|changes| changes.tools += 1);
             }
@@ -84,14 +83,6 @@ impl Service<RoleClient> for ClientSide {
         let us = Implementation::new("adjutant", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(ClientCapabilities::default(), us)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
-    }
-}
-
-#[expect(deprecated, reason = "servers of today still log this way")]
-fn logged(message: &rmcp::model::LoggingMessageNotification) -> String {
-    match &message.params.data {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 
@@ -114,6 +105,15 @@ impl ServerLog {
         let count = self.refusals.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if count.is_power_of_two() {
             tracing::warn!(server = %self.server, count, "refused {asked}, which the server asked for");
+        }
+    }
+
+    /// A log message of the protocol.
+    #[expect(deprecated, reason = "servers of today still log this way")]
+    pub(super) fn message(&self, message: &LoggingMessageNotificationParam) {
+        match &message.data {
+            Value::String(text) => self.line(text),
+            other => self.line(&other.to_string()),
         }
     }
 

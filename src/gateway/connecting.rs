@@ -1,14 +1,17 @@
 //! Starting a server when it is needed, and bringing it back when it dies.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
-use super::connection::{Connection, Opening, Unopened};
+use super::connection::{Connection, Opening, RequestOptions, Unopened};
 use super::downstream::{Downstream, Scope};
 use super::error::GatewayError;
 use super::offers::{Announcement, List};
@@ -16,6 +19,8 @@ use super::phase::{Phase, Waiting};
 use super::resolved::{self, Resolved};
 use super::sign_in::{Keeper, SignInTarget};
 use crate::base::now;
+
+const SET_LEVEL: &str = "logging/setLevel";
 
 impl Downstream {
     /// Starts it, if it is not, and waits until it answers.
@@ -160,6 +165,7 @@ impl Downstream {
             resolved,
             secrets,
             changes: Arc::clone(&self.changes),
+            voice: self.voice.clone(),
             patience: self.spec.startup_timeout,
         })
     }
@@ -187,7 +193,10 @@ impl Downstream {
 
     /// Waits for the end of a connection and decides how soon the next one may come.
     async fn watch(&self, connection: &Arc<Connection>) {
-        self.pass_on_until(connection.ended()).await;
+        tokio::select! {
+            () = self.pass_on_until(connection.ended()) => {}
+            never = self.hand_level_on(connection) => match never {},
+        }
         let reason = connection.end_reason().await;
         if self.closing.is_cancelled() {
             return;
@@ -210,6 +219,26 @@ impl Downstream {
             }
             true
         });
+    }
+
+    /// Tells a server that knows levels which one the client wants, whenever it says so.
+    async fn hand_level_on(&self, connection: &Connection) -> Infallible {
+        let voice = self.voice.as_ref().filter(|_| connection.offers("logging"));
+        let Some(voice) = voice else { return pending().await };
+        let mut wanted = voice.level();
+        loop {
+            let level = *wanted.borrow_and_update();
+            if let Some(level) = level {
+                let options = RequestOptions::within(self.spec.timeout);
+                let told = connection.request(SET_LEVEL, json!({ "level": level }), options).await;
+                if let Err(error) = told {
+                    tracing::debug!(server = %self.key.server, "the level of its log stays: {error}");
+                }
+            }
+            if wanted.changed().await.is_err() {
+                return pending().await;
+            }
+        }
     }
 
     /// Tells all who may use the server that one of its lists changed.

@@ -23,12 +23,13 @@ use super::client_side::{Changes, ClientSide, ServerLog};
 use super::error::GatewayError;
 use super::launch::{Launch, ServerProcess};
 use super::lines::Lines;
+use super::log_relay::Voice;
 use super::network;
 use super::resolved::{Network, Resolved};
 use super::secrets::Secrets;
 use super::shortcut::Shortcut;
 use super::sign_in::{Keeper, SignInNeeded};
-use super::tapped::{ProgressBook, ProgressSink, Tapped};
+use super::tapped::{LogTap, Pace, ProgressBook, ProgressSink, Tapped};
 use super::tool_list::ToolList;
 use super::untouched::unpacked;
 use crate::base::{one_line, shorten};
@@ -89,6 +90,8 @@ pub(super) struct Opening {
     pub(super) resolved: Resolved,
     pub(super) secrets: Secrets,
     pub(super) changes: Arc<Changes>,
+    /// Where its log messages go besides our own log, if anywhere.
+    pub(super) voice: Option<Arc<Voice>>,
     /// The sign-in, for a server on the network that has no `Authorization` of its own.
     pub(super) keeper: Option<Arc<Keeper>>,
     /// From the start of the server to its answer to `initialize`.
@@ -337,12 +340,19 @@ async fn shake_hands<T: Transport<RoleClient> + 'static>(
     life: Life,
 ) -> Result<Connection, String> {
     let progress = ProgressBook::default();
-    let tapped = Tapped::new(transport, progress.clone(), life.ended.clone());
+    let logs = LogTap {
+        server: Arc::clone(&opening.server),
+        log: ServerLog::new(Arc::clone(&opening.server), opening.secrets.clone()),
+        voice: opening.voice.clone(),
+    };
+    let ended = life.ended.clone();
     let side = ClientSide {
         server: Arc::clone(&opening.server),
         changes: Arc::clone(&opening.changes),
-        log: ServerLog::new(Arc::clone(&opening.server), opening.secrets.clone()),
+        log: logs.log.clone(),
     };
+    let unasked = Pace::default();
+    let tapped = Tapped { inner: transport, progress: progress.clone(), logs, ended, unasked };
     let opened = timeout(opening.patience, serve_client_with_ct(side, tapped, life.leave.clone()));
     let service = match opened.await {
         Ok(Ok(service)) => service,

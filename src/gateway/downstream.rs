@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::client_side::{Changes, ListChanges};
 use super::connection::{Connection, RequestOptions};
 use super::error::GatewayError;
+use super::log_relay::Voice;
 use super::offers::Announcement;
 use super::phase::{Phase, ServerState};
 use super::server_config::ServerSpec;
@@ -80,6 +81,8 @@ pub struct Downstream {
     pub(super) is_kept_up: AtomicBool,
     /// Where all learn that its lists changed; nobody learns that of a private server.
     pub(super) announcements: Option<broadcast::Sender<Announcement>>,
+    /// How its log messages reach the client; those of a private server do not.
+    pub(super) voice: Option<Arc<Voice>>,
     leases: AtomicUsize,
     last_let_go: Mutex<Instant>,
 }
@@ -98,9 +101,11 @@ impl Downstream {
         spec: Arc<ServerSpec>,
         root: PathBuf,
         announcements: Option<broadcast::Sender<Announcement>>,
+        voice: Option<Voice>,
     ) -> Arc<Self> {
         Arc::new(Self {
             announcements,
+            voice: voice.map(Arc::new),
             leases: AtomicUsize::new(0),
             last_let_go: Mutex::new(Instant::now()),
             key,
@@ -202,6 +207,13 @@ impl Downstream {
         }
         connection.remember_tools(change, Arc::clone(&list));
         Ok(list)
+    }
+
+    /// The client makes an allowed call: from now on it may hear what the server logs.
+    pub(super) fn note_call(&self) {
+        if let Some(voice) = &self.voice {
+            voice.note_call();
+        }
     }
 
     /// Counts what the server says about changes of its lists.

@@ -92,6 +92,7 @@ impl Gateway {
             cancelled: request.cancelled,
             progress: request.progress,
         };
+        server.note_call();
         // One deadline was set for finding and calling together.
         server.call_tool(call).await.map_err(|error| error.within(allowed))
     }

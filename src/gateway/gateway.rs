@@ -13,6 +13,7 @@ use super::error::GatewayError;
 use super::files::InForce;
 use super::lease::Lease;
 use super::ledger::Ledger;
+use super::log_relay::LogRelay;
 use super::pins::Pins;
 use super::pool::Pool;
 use super::reload;
@@ -140,6 +141,11 @@ impl Gateway {
         self.visible.subscribe()
     }
 
+    /// How a client that is alone with the servers hears what they log.
+    pub fn log_relay(&self) -> &Arc<LogRelay> {
+        self.pool.log_relay()
+    }
+
     /// Reads both files again, as after an edit or SIGHUP.
     pub fn reload(self: &Arc<Self>) {
         let before = self.in_force.load_full();
@@ -148,6 +154,7 @@ impl Gateway {
         self.pool.retain(|key| reload::still_wanted(&wanted, key));
         self.start_eager();
         if before.rules != wanted.rules || before.servers != wanted.servers {
+            self.pool.forget_calls();
             self.visible.send_modify(|count| *count += 1);
         }
     }

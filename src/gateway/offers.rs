@@ -286,6 +286,7 @@ async fn ask(
     params: Value,
     cancelled: CancellationToken,
 ) -> Result<Value, GatewayError> {
+    server.note_call();
     let deadline = server.spec.timeout;
     let options = RequestOptions { deadline, cancelled, progress: None };
     server.ready().await?.request(method, params, options).await

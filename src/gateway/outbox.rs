@@ -43,6 +43,12 @@ struct Queue {
     broken: Option<io::ErrorKind>,
 }
 
+impl Queue {
+    fn has_room(&self) -> bool {
+        self.bytes.len() + self.leaving < ROOM
+    }
+}
+
 impl Outbox {
     /// Leaves whole lines, each with its line feed. They go out together, or not at all.
     pub fn push(&self, lines: &[u8]) -> io::Result<()> {
@@ -62,9 +68,14 @@ impl Outbox {
         Ok(())
     }
 
+    /// Whether there is room, for those who can do without.
+    pub fn has_room(&self) -> bool {
+        self.queue().has_room()
+    }
+
     /// Returns once there is room: who waits for it never makes the queue long.
     pub async fn room(&self) -> io::Result<()> {
-        self.until(|queue| queue.bytes.len() + queue.leaving < ROOM).await
+        self.until(Queue::has_room).await
     }
 
     /// Returns once everything is written.

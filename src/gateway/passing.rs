@@ -90,6 +90,9 @@ impl Gateway {
         let ordinary = deadline >= SHORTEST_DEADLINE
             && connection.shortcut.is_some()
             && self.has_tool(&server, &tools, &request.tool);
+        if ordinary {
+            server.note_call();
+        }
         ordinary.then_some(Way { caller, evaluation, connection, deadline })
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use super::downstream::{Downstream, Key, Scope};
+use super::log_relay::{LogRelay, Voice};
 use super::offers::Announcement;
 use super::server_config::{Isolation, ServerSpec};
 
@@ -25,6 +26,7 @@ pub struct Pool {
     servers: Mutex<HashMap<Key, Arc<Downstream>>>,
     idle: Mutex<Duration>,
     announcements: broadcast::Sender<Announcement>,
+    log_relay: Arc<LogRelay>,
 }
 
 impl Pool {
@@ -35,6 +37,7 @@ impl Pool {
             servers: Mutex::new(HashMap::new()),
             idle: Mutex::new(USUAL_IDLE),
             announcements: broadcast::Sender::new(ANNOUNCEMENTS),
+            log_relay: Arc::default(),
         }
     }
 
@@ -62,12 +65,14 @@ impl Pool {
         if let Some(server) = servers.get(&key) {
             return Arc::clone(server);
         }
-        let announcements = match key.scope {
-            Scope::Shared | Scope::Agent(_) => Some(self.announcements.clone()),
-            Scope::Private(_) | Scope::Run { .. } => None,
+        let (announcements, voice) = match key.scope {
+            Scope::Shared | Scope::Agent(_) => {
+                (Some(self.announcements.clone()), Some(Voice::new(Arc::clone(&self.log_relay))))
+            }
+            Scope::Private(_) | Scope::Run { .. } => (None, None),
         };
         let (spec, root) = (Arc::clone(spec), self.root.clone());
-        let server = Downstream::new(key.clone(), spec, root, announcements);
+        let server = Downstream::new(key.clone(), spec, root, announcements, voice);
         servers.insert(key, Arc::clone(&server));
         server
     }
@@ -95,6 +100,16 @@ impl Pool {
 
     pub(super) fn announcements(&self) -> broadcast::Receiver<Announcement> {
         self.announcements.subscribe()
+    }
+
+    pub(super) fn log_relay(&self) -> &Arc<LogRelay> {
+        &self.log_relay
+    }
+
+    /// Nobody hears what servers log before the next allowed call.
+    pub(super) fn forget_calls(&self) {
+        let servers = self.all();
+        servers.iter().filter_map(|server| server.voice.as_ref()).for_each(|v| v.forget_calls());
     }
 
     /// The scope in which `agent` uses a server of `.mcp.json`.
@@ -135,5 +150,29 @@ impl Pool {
 
     fn with<T>(&self, act: impl FnOnce(&mut HashMap<Key, Arc<Downstream>>) -> T) -> T {
         act(&mut self.servers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::ServerSet;
+
+    #[tokio::test]
+    async fn nobody_hears_what_a_private_server_says_by_itself() {
+        let servers = ServerSet::parse(r#"{"mcpServers": {"s": {"command": "true"}}}"#).unwrap();
+        let spec = servers.get("s").unwrap().spec.as_ref().unwrap();
+        let pool = Pool::new(PathBuf::from("/"));
+        let agent = || "a".to_owned();
+        for (scope, is_heard) in [
+            (Scope::Shared, true),
+            (Scope::Agent(agent()), true),
+            (Scope::Private(agent()), false),
+            (Scope::Run { agent: agent(), run: "r".to_owned() }, false),
+        ] {
+            let server = pool.acquire(scope, spec);
+            assert_eq!(server.voice.is_some(), is_heard, "{:?}", server.key);
+            assert_eq!(server.announcements.is_some(), is_heard, "{:?}", server.key);
+        }
     }
 }

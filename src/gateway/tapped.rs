@@ -1,5 +1,5 @@
-//! A transport that is listened in on: progress goes straight to the call it belongs to, in
-//! order, and the end of the stream is known at once.
+//! A transport that is listened in on: progress goes straight to the call it belongs to, and log
+//! messages to whoever may read them, in order; the end of the stream is known at once.
 //!
 //! rmcp hands every notification to a task of its own, which loses the order, and tells waiting
 //! calls about the end only after a pause of up to five seconds.
@@ -17,6 +17,9 @@ use rmcp::transport::Transport;
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+
+use super::client_side::ServerLog;
+use super::log_relay::Voice;
 
 /// Where the progress of one call goes; put into the request's extensions.
 #[derive(Clone, Debug)]
@@ -72,18 +75,10 @@ impl Drop for Closing {
     }
 }
 
-/// The transport `inner`, listened in on.
-pub(super) struct Tapped<T> {
-    inner: T,
-    progress: ProgressBook,
-    ended: CancellationToken,
-    unasked: Pace,
-}
-
 /// How much a server may say that nobody asked for: announcements, questions, progress. A server that says more is read more
 /// slowly, and what it writes waits in its own pipe.
 #[derive(Default)]
-struct Pace {
+pub(super) struct Pace {
     said: u32,
     /// When the count begins anew.
     until: Option<Instant>,
@@ -109,10 +104,34 @@ impl Pace {
     }
 }
 
-impl<T> Tapped<T> {
-    pub(super) fn new(inner: T, progress: ProgressBook, ended: CancellationToken) -> Self {
-        Self { inner, progress, ended, unasked: Pace::default() }
+/// Where a server's log messages go: into our log, and to the client that may hear them.
+pub(super) struct LogTap {
+    pub(super) server: Arc<str>,
+    pub(super) log: ServerLog,
+    pub(super) voice: Option<Arc<Voice>>,
+}
+
+impl LogTap {
+    /// Whether this was a log message.
+    fn take(&self, notification: &ServerNotification) -> bool {
+        let ServerNotification::LoggingMessageNotification(message) = notification else {
+            return false;
+        };
+        self.log.message(&message.params);
+        if let Some(voice) = &self.voice {
+            voice.say(&self.server, &message.params);
+        }
+        true
     }
+}
+
+/// The transport `inner`, listened in on.
+pub(super) struct Tapped<T> {
+    pub(super) inner: T,
+    pub(super) progress: ProgressBook,
+    pub(super) logs: LogTap,
+    pub(super) ended: CancellationToken,
+    pub(super) unasked: Pace,
 }
 
 impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
@@ -139,7 +158,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
                 self.unasked.count();
             }
             match &message {
-                JsonRpcMessage::Notification(n) if self.progress.take(&n.notification) => {}
+                JsonRpcMessage::Notification(n)
+                    if self.progress.take(&n.notification) || self.logs.take(&n.notification) => {}
                 _ => return Some(message),
             }
         }

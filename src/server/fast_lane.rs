@@ -30,8 +30,8 @@ use tokio_util::task::TaskTracker;
 
 use super::call_line::{Call, Revision, answer, begins_sessionless};
 use super::gateway_tools::{EXECUTE_TOOL, PROGRESS_WAITING};
-use super::unreadable;
-use crate::gateway::{Execute, Gateway, Outbox, Reply, Who, telling};
+use super::{log_messages, unreadable};
+use crate::gateway::{Execute, Gateway, LogRelay, Outbox, Reply, Who, telling};
 use crate::identity::{Caller, Doubt};
 
 /// What rmcp has not read yet of the lines that are its own.
@@ -56,6 +56,9 @@ pub(super) trait Desk: Send + Sync + 'static {
 
     /// Who makes the call with this id of Claude Code; what was attested about it is used up.
     fn caller(&self, tool_use_id: Option<String>) -> Result<Caller, Doubt>;
+
+    /// How the caller hears what servers log, where it may.
+    fn log_relay(&self) -> Option<&LogRelay>;
 }
 
 /// The lines between a caller and us, with a lane of their own for calls that are only passed on.
@@ -192,7 +195,7 @@ impl<D: Desk> Sorter<D> {
 
     fn is_ours(&mut self, line: &[u8]) -> bool {
         let Some(revision) = self.begun else {
-            self.begun = beginning(line);
+            self.begins(line);
             return false;
         };
         if self.words.taken_back.find(line).is_some() {
@@ -201,6 +204,16 @@ impl<D: Desk> Sorter<D> {
         self.words.execute_tool.find(line).is_some()
             && line.len() <= LONGEST_LINE
             && Call::read(line).is_some_and(|call| call.revision == revision && self.begin(call))
+    }
+
+    /// Here and not where rmcp hears of it: the first call may be the next line, and its server may log at once.
+    fn begins(&mut self, line: &[u8]) {
+        self.begun = beginning(line);
+        if self.begun == Some(Revision::Handshake)
+            && let Some(relay) = self.desk.log_relay()
+        {
+            log_messages::pass_on(relay, self.outbox.clone());
+        }
     }
 
     /// What rmcp would drop without a word is answered here.

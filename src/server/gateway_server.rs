@@ -19,8 +19,8 @@ use super::http::{HttpEnd, HttpServer, Probe};
 use super::raw_results::RawResults;
 use super::who::{ATTEST, Callers, no_such_tool};
 use super::wire::stdin_and_stdout;
-use super::{gateway_offers, gateway_tools, offer_changes};
-use crate::gateway::Gateway;
+use super::{gateway_offers, gateway_tools, log_messages, offer_changes};
+use crate::gateway::{Gateway, LogRelay};
 use crate::identity::{Attestations, Caller, Doubt, Reception};
 
 const INSTRUCTIONS: &str =
@@ -32,7 +32,8 @@ pub async fn serve_gateway_stdio(gateway: Arc<Gateway>, stop: CancellationToken)
     let attested = Arc::new(Attestations::default());
     let _reception = Reception::open(&attested);
     let callers = Callers::attested(Caller::main(), attested);
-    let handler = GatewayServer { gateway: Arc::clone(&gateway), callers };
+    let logs = Some(Arc::clone(gateway.log_relay()));
+    let handler = GatewayServer { gateway: Arc::clone(&gateway), callers, logs };
     let (input, output) = stdin_and_stdout();
     let (lane, rest) = FastLane::open(Arc::new(handler.clone()), input, output);
     let serving = serve_server_with_ct(RawResults(handler), rest, stop.clone());
@@ -53,7 +54,7 @@ pub async fn serve_gateway_stdio(gateway: Arc<Gateway>, stop: CancellationToken)
 /// Serves clients over HTTP until the end, then ends every server.
 pub async fn serve_gateway_http(gateway: Arc<Gateway>, server: HttpServer, end: HttpEnd) {
     let callers = Callers::known(Caller::main());
-    let handler = GatewayServer { gateway: Arc::clone(&gateway), callers };
+    let handler = GatewayServer { gateway: Arc::clone(&gateway), callers, logs: None };
     let probe = Probe { gateway: Arc::clone(&gateway), orchestrator: None };
     server.serve(probe, move || handler.clone(), end).await;
     gateway.shutdown().await;
@@ -64,6 +65,8 @@ pub async fn serve_gateway_http(gateway: Arc<Gateway>, server: HttpServer, end: 
 struct GatewayServer {
     gateway: Arc<Gateway>,
     callers: Callers,
+    /// How the client hears what servers log; `None` where there are several.
+    logs: Option<Arc<LogRelay>>,
 }
 
 impl Desk for GatewayServer {
@@ -75,14 +78,21 @@ impl Desk for GatewayServer {
         let usual = || self.callers.usual.clone();
         self.callers.of_use(gateway_tools::EXECUTE_TOOL, tool_use_id, usual)
     }
+
+    fn log_relay(&self) -> Option<&LogRelay> {
+        self.logs.as_deref()
+    }
 }
 
 impl ServerHandler for GatewayServer {
     gateway_offers::offer_methods!();
+    log_messages::log_methods!();
 
     fn get_info(&self) -> ServerConfig {
         let tools = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
-        gateway_offers::introduction("adjutant-gateway", tools.build(), &self.gateway)
+        let mut capabilities = tools.build();
+        capabilities.logging = log_messages::capability(self.log_relay());
+        gateway_offers::introduction("adjutant-gateway", capabilities, &self.gateway)
             .with_instructions(INSTRUCTIONS)
     }
 

@@ -22,10 +22,10 @@ use super::guest::Guest;
 use super::line::Line;
 use super::rounds::{Errand, Matter, Rounds};
 use super::who::{ATTEST, Callers, no_such_tool};
-use super::{answer, gateway_offers, gateway_tools, offer_changes, progress, tools};
+use super::{answer, gateway_offers, gateway_tools, log_messages, offer_changes, progress, tools};
 use crate::base::{one_line, shorten};
 use crate::call::{Orchestrator, Request, StatusBoard};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, LogRelay};
 use crate::identity::{Caller, Doubt};
 use crate::outcome::{Code, Failure, Report};
 
@@ -41,6 +41,8 @@ pub(super) struct Handler {
     orchestrator: Arc<Orchestrator>,
     gateway: Arc<Gateway>,
     callers: Callers,
+    /// How the client hears what servers log; `None` where there are several.
+    logs: Option<Arc<LogRelay>>,
     rounds: Rounds,
 }
 
@@ -49,8 +51,9 @@ impl Handler {
         orchestrator: Arc<Orchestrator>,
         gateway: Arc<Gateway>,
         callers: Callers,
+        logs: Option<Arc<LogRelay>>,
     ) -> Self {
-        Self { orchestrator, gateway, callers, rounds: Rounds::default() }
+        Self { orchestrator, gateway, callers, logs, rounds: Rounds::default() }
     }
 
     fn tools(&self, caller: &Caller) -> Vec<Tool> {
@@ -196,14 +199,21 @@ impl Desk for Handler {
         let usual = || self.callers.usual.clone();
         self.callers.of_use(gateway_tools::EXECUTE_TOOL, tool_use_id, usual)
     }
+
+    fn log_relay(&self) -> Option<&LogRelay> {
+        self.logs.as_deref()
+    }
 }
 
 impl ServerHandler for Handler {
     gateway_offers::offer_methods!();
+    log_messages::log_methods!();
 
     fn get_info(&self) -> ServerConfig {
         let tools = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
-        gateway_offers::introduction("adjutant", tools.build(), &self.gateway)
+        let mut capabilities = tools.build();
+        capabilities.logging = log_messages::capability(self.log_relay());
+        gateway_offers::introduction("adjutant", capabilities, &self.gateway)
     }
 
     async fn list_tools(

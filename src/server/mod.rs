@@ -11,6 +11,7 @@ mod guest;
 mod handler;
 pub mod http;
 mod line;
+mod log_messages;
 mod offer_changes;
 mod progress;
 mod raw_results;

@@ -11,7 +11,7 @@ use super::raw_results::RawResults;
 use super::who::Callers;
 use super::wire::stdin_and_stdout;
 use crate::call::Orchestrator;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, LogRelay};
 use crate::identity::{Attestations, Caller, Reception};
 
 /// Serves one caller until it goes away; then ends what it had started.
@@ -20,21 +20,24 @@ pub async fn serve_stdio(
     gateway: Arc<Gateway>,
     caller: Caller,
 ) -> Result<(), ServeError> {
-    let ended = Box::pin(talk_stdio(&orchestrator, &gateway, caller)).await;
+    let logs = Some(Arc::clone(gateway.log_relay()));
+    let ended = Box::pin(talk_stdio(&orchestrator, &gateway, caller, logs)).await;
     orchestrator.end_all().await;
     ended
 }
 
-/// Talks with one caller until it goes away, or the process is told to stop and its calls have ended.
+/// Talks with one caller until it goes away, or the process is told to stop and its calls have ended. Where it is alone with
+/// the servers it hears what they log, by `logs`.
 pub(super) async fn talk_stdio(
     orchestrator: &Arc<Orchestrator>,
     gateway: &Arc<Gateway>,
     caller: Caller,
+    logs: Option<Arc<LogRelay>>,
 ) -> Result<(), ServeError> {
     let attested = Arc::new(Attestations::default());
     let _reception = Reception::open(&attested);
     let callers = Callers::attested(caller, attested);
-    let handler = Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), callers);
+    let handler = Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), callers, logs);
     let stopping = orchestrator.shutdown().stopping().clone();
     let (input, output) = stdin_and_stdout();
     let (lane, rest) = FastLane::open(Arc::new(handler.clone()), input, output);

@@ -32,7 +32,9 @@ pub async fn serve_stdio_and_http(
 ) -> Result<(), ServeError> {
     let over_http = http(&orchestrator, &gateway, caller.clone(), server);
     let over_stdio = async {
-        let ended = Box::pin(talk_stdio(&orchestrator, &gateway, caller)).await;
+        // The others use the same servers, which may log what is theirs.
+        let logs = None;
+        let ended = Box::pin(talk_stdio(&orchestrator, &gateway, caller, logs)).await;
         // Whoever started us has gone: the others get their answers, and no more.
         if !orchestrator.shutdown().stopping().is_cancelled() {
             orchestrator.shutdown().begin();
@@ -55,7 +57,7 @@ async fn http(
     // The session of Claude Code that started us is not theirs.
     let caller = Caller { session_id: None, ..caller };
     let callers = Callers::known(caller);
-    let handler = Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), callers);
+    let handler = Handler::new(Arc::clone(orchestrator), Arc::clone(gateway), callers, None);
     let probe =
         Probe { gateway: Arc::clone(gateway), orchestrator: Some(Arc::clone(orchestrator)) };
     server.serve(probe, move || handler.clone(), end).await;

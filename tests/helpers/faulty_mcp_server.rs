@@ -10,6 +10,7 @@
 )]
 
 use std::io::{BufRead, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,8 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 /// Whether mode `grows` has one tool more by now.
 static GROWN: AtomicBool = AtomicBool::new(false);
 static CANCELLED: AtomicU64 = AtomicU64::new(0);
+/// What was last said with `logging/setLevel`.
+static LEVEL: Mutex<Value> = Mutex::new(Value::Null);
 
 fn main() {
     let mode = env::args().nth(1).unwrap_or_else(|| "good".to_owned());
@@ -63,11 +66,16 @@ fn serve(mode: &str) {
                 &message,
                 json!({
                     "protocolVersion": message["params"]["protocolVersion"],
-                    "capabilities": { "tools": { "listChanged": true }, "resources": {}, "prompts": {} },
+                    "capabilities": { "tools": { "listChanged": true }, "resources": {}, "prompts": {}, "logging": {} },
                     "serverInfo": { "name": "faulty", "version": "1" },
                 }),
             ),
             Some("notifications/initialized") if mode == "dies-after-handshake" => process::exit(4),
+            Some("notifications/initialized") if mode == "talkative" => log(&json!({})),
+            Some("logging/setLevel") => {
+                *LEVEL.lock().unwrap() = message["params"]["level"].clone();
+                answer(&message, json!({}));
+            }
             Some("notifications/cancelled") => {
                 CANCELLED.fetch_add(1, Ordering::SeqCst);
             }
@@ -149,6 +157,8 @@ fn good_tools() -> Vec<Value> {
         "count",
         "announce",
         "log",
+        "late_log",
+        "level",
         "quotes",
         "huge",
         "text_result",
@@ -170,6 +180,9 @@ fn good_tools() -> Vec<Value> {
 }
 
 fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
+    if answers_oddly(message) {
+        return;
+    }
     let arguments = &message["params"]["arguments"];
     let count = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
     let said = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
@@ -191,16 +204,6 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
         "env" => said(json!(env::vars().collect::<Vec<_>>()).to_string()),
         "odd" => odd(),
         "fail" => json!({ "content": [{ "type": "text", "text": "no" }], "isError": true }),
-        "protocol_error" => {
-            return send(&json!({ "jsonrpc": "2.0", "id": message["id"], "error": {
-                "code": -32042, "message": "not like this", "data": { "hint": 1 },
-            }}));
-        }
-        "quotes" => {
-            return send(&json!({ "jsonrpc": "2.0", "id": message["id"], "error": {
-                "code": -32602, "message": format!("bad arguments: {arguments}"),
-            }}));
-        }
         "progress" => {
             for step in 1..=5 {
                 send(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
@@ -215,11 +218,6 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
                 "params": { "messages": [], "maxTokens": 1, "message": "?", "requestedSchema": { "type": "object", "properties": {} } } }));
             said(to_ask.lock().unwrap().recv_timeout(Duration::from_secs(20)).unwrap().to_string())
         }
-        "wrong_id" => {
-            return send(
-                &json!({ "jsonrpc": "2.0", "id": 987_654, "result": said("lost".to_owned()) }),
-            );
-        }
         "twice" => {
             answer(message, said("first".to_owned()));
             said("second".to_owned())
@@ -228,22 +226,10 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
             raw(b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"resu\n\x00\x01\nnull\n[[[[\n");
             said("after".to_owned())
         }
-        "invalid_utf8" => {
-            return raw(b"{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{\"x\":\"\xff\"}}\n");
-        }
         "cancelled" => said(CANCELLED.load(Ordering::SeqCst).to_string()),
         "count" => said(count.to_string()),
         "huge" => said("x".repeat(17 << 20)),
         "text_result" => json!("hello"),
-        "nothing" => return send(&json!({ "jsonrpc": "2.0", "id": message["id"] })),
-        "half_a_character" => {
-            let id = &message["id"];
-            return raw(&[
-                format!("{{\"id\":{id},\"result\":{{\"x\":\"").as_bytes(),
-                b"\xff\"}}\n",
-            ]
-            .concat());
-        }
         "asks_for_ever" => {
             thread::spawn(|| {
                 for id in 0.. {
@@ -264,13 +250,57 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
         }
         "log" => {
             eprintln!("words on stderr {}", env::var("TOKEN").unwrap_or_default());
-            send(&json!({ "jsonrpc": "2.0", "method": "notifications/message",
-                "params": { "level": "info", "data": "words in a notification" } }));
+            for _ in 0..arguments["times"].as_u64().unwrap_or(1) {
+                log(arguments);
+            }
             said("logged".to_owned())
         }
+        "late_log" => {
+            while !Path::new("log-now").exists() {
+                thread::sleep(Duration::from_millis(10));
+            }
+            log(arguments);
+            said("logged late".to_owned())
+        }
+        "level" => said(LEVEL.lock().unwrap().to_string()),
         other => said(other.to_owned()),
     };
     answer(message, result);
+}
+
+/// Calls that are answered with something that is no result.
+fn answers_oddly(message: &Value) -> bool {
+    let (id, arguments) = (&message["id"], &message["params"]["arguments"]);
+    match message["params"]["name"].as_str().unwrap() {
+        "protocol_error" => send(&json!({ "jsonrpc": "2.0", "id": id, "error": {
+            "code": -32042, "message": "not like this", "data": { "hint": 1 },
+        }})),
+        "quotes" => send(&json!({ "jsonrpc": "2.0", "id": id, "error": {
+            "code": -32602, "message": format!("bad arguments: {arguments}"),
+        }})),
+        "wrong_id" => {
+            send(&json!({ "jsonrpc": "2.0", "id": 987_654, "result": { "content": [] } }));
+        }
+        "invalid_utf8" => raw(b"{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{\"x\":\"\xff\"}}\n"),
+        "nothing" => send(&json!({ "jsonrpc": "2.0", "id": id })),
+        "half_a_character" => {
+            let begin = format!("{{\"id\":{id},\"result\":{{\"x\":\"");
+            raw(&[begin.as_bytes(), b"\xff\"}}\n"].concat());
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// A log message, with what `told` says of it.
+fn log(told: &Value) {
+    let mut params = json!({ "level": "info", "data": "words in a notification" });
+    for field in ["level", "logger", "data"] {
+        if let Some(value) = told.get(field) {
+            params[field] = value.clone();
+        }
+    }
+    send(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }));
 }
 
 /// Every kind of content, and fields that no version of the protocol knows.

@@ -3,6 +3,7 @@
 mod faults;
 mod hostile_network;
 pub(crate) mod http_server;
+mod logs;
 mod network;
 mod offers;
 mod pass_through;

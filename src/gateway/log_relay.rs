@@ -1,0 +1,135 @@
+//! What servers log, on its way to the one client that may hear it.
+//!
+//! A log message does not say which call it belongs to. It is passed on only where one client is alone with the servers,
+//! over stdio, and only from those that this client has called; everything is in our own log besides.
+
+#![expect(deprecated, reason = "servers of today still log this way")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
+use serde_json::json;
+use tokio::sync::watch;
+
+/// So many messages of one server are passed on in a second.
+const IN_A_SECOND: u32 = 50;
+const SECOND: Duration = Duration::from_secs(1);
+/// Longer ones are not.
+const LONGEST: usize = 64 << 10;
+
+/// Takes the `params` of a message; `false` where there is no room for it.
+type Listener = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// The way of log messages to the client; closed until somebody listens.
+#[derive(Default)]
+pub struct LogRelay {
+    listener: OnceLock<Listener>,
+    /// The least that the client wants to hear; `None` leaves that to the servers.
+    level: watch::Sender<Option<LoggingLevel>>,
+}
+
+impl LogRelay {
+    /// From now on messages go to `listener`. The first one stays: there is one client.
+    pub fn open(&self, listener: impl Fn(&str) -> bool + Send + Sync + 'static) {
+        let _ = self.listener.set(Box::new(listener));
+    }
+
+    /// Whether anybody listens.
+    pub fn is_open(&self) -> bool {
+        self.listener.get().is_some()
+    }
+
+    /// The least that the client wants to hear from now on; servers that know levels are told.
+    pub fn set_level(&self, level: LoggingLevel) {
+        self.level.send_replace(Some(level));
+    }
+}
+
+/// What one server logs, as far as the client may hear it.
+pub(super) struct Voice {
+    relay: Arc<LogRelay>,
+    /// Whether the client has made an allowed call since the rules became what they are.
+    called: AtomicBool,
+    pace: Mutex<Pace>,
+}
+
+impl Voice {
+    pub(super) fn new(relay: Arc<LogRelay>) -> Self {
+        let pace = Pace { since: Instant::now(), passed: 0, dropped: 0 };
+        Self { relay, called: AtomicBool::new(false), pace: Mutex::new(pace) }
+    }
+
+    /// The client makes an allowed call.
+    pub(super) fn note_call(&self) {
+        // Looked at first: most calls are not the first one, and a write would take the line from other threads.
+        if !self.called.load(Ordering::Relaxed) {
+            self.called.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The rules have changed: what was allowed may not be any more.
+    pub(super) fn forget_calls(&self) {
+        self.called.store(false, Ordering::Relaxed);
+    }
+
+    /// Which level the client wants, now and later.
+    pub(super) fn level(&self) -> watch::Receiver<Option<LoggingLevel>> {
+        self.relay.level.subscribe()
+    }
+
+    /// Passes a message on, if the client may and wants to hear it; what is too much is counted.
+    pub(super) fn say(&self, server: &str, message: &LoggingMessageNotificationParam) {
+        let Some(listener) = self.relay.listener.get() else { return };
+        let least = *self.relay.level.borrow();
+        let is_wanted = least.is_none_or(|least| message.level as u8 >= least as u8);
+        if !is_wanted || !self.called.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        if !(pace.has_room() && pass(listener, server, message)) {
+            pace.drop_one(server);
+        }
+    }
+}
+
+fn pass(listener: &Listener, server: &str, message: &LoggingMessageNotificationParam) -> bool {
+    let logger = match &message.logger {
+        Some(own) => format!("{server}/{own}"),
+        None => server.to_owned(),
+    };
+    let params = json!({ "level": message.level, "logger": logger, "data": message.data });
+    let params = params.to_string();
+    params.len() <= LONGEST && listener(&params)
+}
+
+/// How much a server has said lately.
+struct Pace {
+    since: Instant,
+    passed: u32,
+    dropped: u64,
+}
+
+impl Pace {
+    fn has_room(&mut self) -> bool {
+        if self.since.elapsed() >= SECOND {
+            (self.since, self.passed) = (Instant::now(), 0);
+        }
+        self.passed += 1;
+        self.passed <= IN_A_SECOND
+    }
+
+    fn drop_one(&mut self, server: &str) {
+        self.dropped += 1;
+        // Powers of two: a server that floods cannot flood our log too.
+        if self.dropped.is_power_of_two() {
+            let count = self.dropped;
+            tracing::warn!(
+                server,
+                count,
+                "log messages were not passed on to the client: too many, too long, or it does not read"
+            );
+        }
+    }
+}
