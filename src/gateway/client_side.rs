@@ -108,6 +108,11 @@ impl ServerLog {
         }
     }
 
+    /// A text without the server's secrets.
+    pub(super) fn hide(&self, text: &str) -> String {
+        self.secrets.hide(text)
+    }
+
     /// A log message of the protocol.
     #[expect(deprecated, reason = "servers of today still log this way")]
     pub(super) fn message(&self, message: &LoggingMessageNotificationParam) {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
+use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -79,8 +80,13 @@ impl Voice {
         self.relay.level.subscribe()
     }
 
-    /// Passes a message on, if the client may and wants to hear it; what is too much is counted.
-    pub(super) fn say(&self, server: &str, message: &LoggingMessageNotificationParam) {
+    /// Passes a message on, without what `hide` takes out, if the client may and wants to hear it; what is too much is counted.
+    pub(super) fn say(
+        &self,
+        server: &str,
+        message: &LoggingMessageNotificationParam,
+        hide: impl Fn(&str) -> String,
+    ) {
         let Some(listener) = self.relay.listener.get() else { return };
         let least = *self.relay.level.borrow();
         let is_wanted = least.is_none_or(|least| message.level as u8 >= least as u8);
@@ -88,20 +94,27 @@ impl Voice {
             return;
         }
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        if !(pace.has_room() && pass(listener, server, message)) {
+        if !(pace.has_room() && said(server, message, hide).is_some_and(|said| listener(&said))) {
             pace.drop_one(server);
         }
     }
 }
 
-fn pass(listener: &Listener, server: &str, message: &LoggingMessageNotificationParam) -> bool {
+/// The `params` of a message as the client gets them; `None` where they are too long.
+fn said(
+    server: &str,
+    message: &LoggingMessageNotificationParam,
+    hide: impl Fn(&str) -> String,
+) -> Option<String> {
     let logger = match &message.logger {
         Some(own) => format!("{server}/{own}"),
         None => server.to_owned(),
     };
     let params = json!({ "level": message.level, "logger": logger, "data": message.data });
-    let params = params.to_string();
-    params.len() <= LONGEST && listener(&params)
+    let params = hide(&params.to_string());
+    // A secret that holds signs of JSON could tear it apart.
+    let is_whole = serde_json::from_str::<IgnoredAny>(&params).is_ok();
+    (params.len() <= LONGEST && is_whole).then_some(params)
 }
 
 /// How much a server has said lately.

@@ -119,7 +119,7 @@ impl LogTap {
         };
         self.log.message(&message.params);
         if let Some(voice) = &self.voice {
-            voice.say(&self.server, &message.params);
+            voice.say(&self.server, &message.params, |text| self.log.hide(text));
         }
         true
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use super::{Stage, execute, said, until};
+use super::{Stage, execute, faulty, said, until};
 use crate::support::http::{HttpServer, Request, initialize, modern, modern_post};
 use crate::support::mcp::{McpClient, text};
 
@@ -42,6 +42,16 @@ fn a_message_arrives_with_the_name_of_its_server_and_otherwise_unchanged(command
     let second = client.await_notification(is_message);
     let expected = json!({ "level": "info", "logger": "good", "data": "words in a notification" });
     assert_eq!(second["params"], expected);
+}
+
+#[test]
+fn e1_a_secret_that_a_server_logs_is_not_passed_on() {
+    let entry = json!({ "command": faulty(), "env": { "TOKEN": "tok-5ecr3t-value" } });
+    let stage = Stage::new(&json!({ "good": entry }));
+    let mut client = stage.connect();
+    execute(&mut client, "good", "log", json!({ "data": { "header": "Bearer tok-5ecr3t-value" } }));
+    let news = client.await_notification(is_message);
+    assert_eq!(news["params"]["data"]["header"], "Bearer [TOKEN]", "{news}");
 }
 
 #[test]
