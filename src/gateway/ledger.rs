@@ -23,6 +23,8 @@ pub(super) struct Draft {
     pub(super) claimed: Option<String>,
     pub(super) caller: Option<Caller>,
     pub(super) server: Option<String>,
+    /// Whether there is such a server, as far as that was looked at.
+    server_exists: bool,
     pub(super) tool: Option<String>,
     pub(super) evaluation: Option<Arc<Evaluation>>,
     pub(super) bytes_in: usize,
@@ -44,6 +46,7 @@ impl Draft {
             claimed: who.agent_id,
             caller: who.caller,
             server: None,
+            server_exists: false,
             tool: None,
             evaluation: None,
             bytes_in: 0,
@@ -62,6 +65,7 @@ impl Draft {
         server: &str,
         tool: Option<&str>,
     ) -> Result<(), GatewayError> {
+        self.server_exists = in_force.servers.get(server).is_some();
         let evaluation = in_force.verdicts.of(&in_force.rules, &caller.name, server, tool);
         let evaluation = self.evaluation.insert(evaluation);
         if evaluation.is_allowed() {
@@ -237,6 +241,7 @@ impl Ledger {
         self.metrics.count(&Measured {
             agent: &caller.name,
             server: draft.server.as_deref(),
+            server_exists: draft.server_exists,
             tool: draft.tool.as_deref(),
             ending,
             latency,

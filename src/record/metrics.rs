@@ -57,6 +57,8 @@ pub struct Measured<'a> {
     pub agent: &'a str,
     /// Which server was asked, if one was.
     pub server: Option<&'a str>,
+    /// Whether a server of this name is known to be there.
+    pub server_exists: bool,
     /// Which tool of it, if one was.
     pub tool: Option<&'a str>,
     /// How it ended.
@@ -101,11 +103,11 @@ impl Metrics {
         groups.calls.add(measured);
         let Some(server) = measured.server else { return };
         // A name that was refused need not exist: it would only fill the table.
-        if measured.ending == Ending::Denied {
-            return;
+        let denied = measured.ending == Ending::Denied;
+        if !denied || measured.server_exists {
+            count(&mut groups.servers, server, measured);
         }
-        count(&mut groups.servers, server, measured);
-        if let Some(tool) = measured.tool {
+        if let Some(tool) = measured.tool.filter(|_| !denied) {
             groups.name.clear();
             groups.name.extend([server, "/", tool]);
             count(&mut groups.tools, &groups.name, measured);
@@ -168,7 +170,14 @@ mod tests {
 
     fn call<'a>(agent: &'a str, tool: &'a str, ending: Ending) -> Measured<'a> {
         let latency = Duration::from_millis(2);
-        Measured { agent, server: Some("db"), tool: Some(tool), ending, latency }
+        Measured {
+            agent,
+            server: Some("db"),
+            server_exists: true,
+            tool: Some(tool),
+            ending,
+            latency,
+        }
     }
 
     #[test]
@@ -177,11 +186,19 @@ mod tests {
         metrics.count(&call("dev", "query", Ending::Answered));
         metrics.count(&call("dev", "query", Ending::Failed));
         metrics.count(&call("dev", "no_such_tool", Ending::Denied));
+        let made_up = Measured {
+            server: Some("made-up"),
+            server_exists: false,
+            ..call("dev", "x", Ending::Denied)
+        };
+        metrics.count(&made_up);
         let report = metrics.report();
         let dev = &report.agents["dev"];
-        assert_eq!((dev.calls, dev.errors, dev.denied), (3, 1, 1));
+        assert_eq!((dev.calls, dev.errors, dev.denied), (4, 1, 2));
         assert_eq!(report.tools.keys().collect::<Vec<_>>(), ["db/query"]);
-        assert_eq!(report.servers["db"].calls, 2);
+        let db = &report.servers["db"];
+        assert_eq!((db.calls, db.denied), (3, 1));
+        assert!(!report.servers.contains_key("made-up"), "names that were refused need not exist");
     }
 
     #[test]

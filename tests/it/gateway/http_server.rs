@@ -9,6 +9,8 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use super::until;
+
 /// One request as it arrived; names of headers in lower case.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -41,7 +43,8 @@ impl HttpServer {
         address: SocketAddr,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
+        // A port that was free a moment ago may be in somebody else's hands for as long as a connection lasts.
+        let listener = until("the address is free", || TcpListener::bind(address).ok());
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let stopped = Arc::new(AtomicBool::new(false));
