@@ -121,7 +121,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             true => Ok(None),
             false => parse(&self.line, &mut self.handshake),
         };
-        if parsed.is_err() {
+        // JSON that is no message is somebody's log, whatever ids it names.
+        if parsed.is_err() && serde_json::from_slice::<Value>(&self.line).is_err() {
             let begin = self.line.get(..END).unwrap_or(&self.line);
             let end = self.line.get(self.line.len().saturating_sub(END)..).unwrap_or_default();
             self.shortcut.give_up(begin, end, "its answer is no JSON that can be read");

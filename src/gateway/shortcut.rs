@@ -71,6 +71,8 @@ pub(super) struct Sent {
 #[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(borrow)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow)]
     id: Option<&'a RawValue>,
     #[serde(borrow)]
     method: Option<&'a RawValue>,
@@ -167,7 +169,8 @@ impl Shortcut {
         if self.waiting().calls.is_empty() {
             return false;
         }
-        let Ok(Answer { id: Some(id), method: None, result, error }) = serde_json::from_slice(line)
+        let Ok(Answer { jsonrpc, id: Some(id), method: None, result, error }) =
+            serde_json::from_slice(line)
         else {
             return false;
         };
@@ -183,6 +186,8 @@ impl Shortcut {
                 let error = serde_json::from_str(error.get()).unwrap_or_else(|_| malformed());
                 Err(NoResult::Error(error))
             }
+            // Without even the name of the protocol it is somebody's log.
+            (None, None) if jsonrpc.is_none() => return false,
             (None, None) => Err(NoResult::Unusable("its answer has neither a result nor an error")),
         };
         self.end(id, answered)
@@ -191,6 +196,11 @@ impl Shortcut {
     /// Ends the call that a line answers which cannot be read, as far as it can be told which one that is. `begin` and `end`
     /// are what is left of the line.
     pub(super) fn give_up(&self, begin: &[u8], end: &[u8], reason: &'static str) {
+        // Some servers write down what they are asked, ids included: that answers nothing.
+        let is_asked = [begin, end].iter().any(|part| memmem::find(part, b"\"method\"").is_some());
+        if is_asked || !begin.trim_ascii_start().starts_with(b"{") {
+            return;
+        }
         let ids = [last_id(end), first_id(begin)];
         for id in ids.into_iter().flatten() {
             if self.end(id, Err(NoResult::Unusable(reason))) {
@@ -305,6 +315,7 @@ mod tests {
     #[test_case("{\"id\":1,\"result\":{}}"; "an id of rmcp")]
     #[test_case("{\"id\":1073741824,\"method\":\"ping\"}"; "a question of the server")]
     #[test_case("{\"method\":\"notifications/progress\"}"; "an announcement")]
+    #[test_case("{\"id\":1073741824,\"level\":\"debug\"}"; "a line of a log")]
     #[test_case("\u{0}"; "noise")]
     fn what_is_no_answer_of_ours_is_left_to_rmcp(line: &str) {
         let shortcut = Shortcut::new(Outbox::default());
@@ -325,7 +336,7 @@ mod tests {
         }
     }
 
-    #[test_case(r#"{"id":ID}"#; "neither result nor error")]
+    #[test_case(r#"{"jsonrpc":"2.0","id":ID}"#; "neither result nor error")]
     #[test_case(r#"{"id":ID,"result":"hello"}"#; "a result that is a text")]
     #[test_case(r#"{"id":"ID","result":[]}"#; "a result that is a list")]
     fn an_answer_that_cannot_be_used_ends_its_call(line: &str) {
@@ -343,5 +354,15 @@ mod tests {
         let [begin, end] = [begin, end].map(|text| text.replace("ID", &FIRST_ID.to_string()));
         shortcut.give_up(begin.as_bytes(), end.as_bytes(), "too large");
         assert!(matches!(sent.answer.try_recv().unwrap(), Err(NoResult::Unusable("too large"))));
+    }
+
+    #[test_case(r#"DEBUG sent {"jsonrpc":"2.0","id":ID,"result":{"#; "a line of a log")]
+    #[test_case(r#"{"log":{"id":ID,"method":"tools/call","#; "a request in a log")]
+    fn a_server_that_writes_down_what_it_does_ends_no_call(noise: &str) {
+        let shortcut = Shortcut::new(Outbox::default());
+        let mut sent = shortcut.send(FIRST_ID, "t", &arguments("{}"), Progress::Unwanted).unwrap();
+        let noise = noise.replace("ID", &FIRST_ID.to_string());
+        shortcut.give_up(noise.as_bytes(), noise.as_bytes(), "too large");
+        assert!(sent.answer.try_recv().is_err());
     }
 }

@@ -61,6 +61,10 @@ fn serve(mode: &str) {
     let to_ask = Arc::new(Mutex::new(to_ask));
     for line in io::stdin().lock().lines() {
         let Ok(message) = serde_json::from_str::<Value>(&line.unwrap()) else { continue };
+        if mode == "chatty" {
+            raw(format!("DEBUG received {message}\n").as_bytes());
+            send(&json!({ "level": "debug", "received": message, "id": message["id"] }));
+        }
         match message["method"].as_str() {
             Some("initialize") => answer(
                 &message,

@@ -127,6 +127,15 @@ fn g1_an_answer_that_cannot_be_used_ends_its_call_at_once(tool: &str, reason: &s
 }
 
 #[test]
+fn g1_a_server_that_writes_down_what_it_is_asked_is_served_all_the_same() {
+    let stage = Stage::with(&["chatty"]);
+    let mut client = stage.connect();
+    for _ in 0..3 {
+        assert_eq!(said(&mut client, "chatty", "echo"), "{}");
+    }
+}
+
+#[test]
 fn g1_a_list_that_is_none_is_no_empty_list() {
     let stage = Stage::with(&["no-list"]);
     let result = execute(&mut stage.connect(), "no-list", "echo", json!({}));
