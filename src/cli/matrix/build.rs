@@ -85,18 +85,6 @@ impl Filter<'_> {
     fn wants(list: &[String], name: &str) -> bool {
         list.is_empty() || list.iter().any(|wanted| wanted == name)
     }
-
-    /// Says that a wanted name is no agent's or no server's, with the nearest that are.
-    pub(super) fn unknown_name(&self, settings: &Settings, rights: &Rights<'_>) -> Option<String> {
-        let everything = Filter { agents: &[], servers: &[] };
-        let source = Known::of(settings, rights);
-        let columns = source.columns(&everything);
-        // A broken agent is known: a note says why it is left out.
-        let broken = rights.snapshot.entries().iter().map(|entry| entry.name.clone());
-        let agents = columns.iter().map(|column| column.name.clone()).chain(broken).collect();
-        let servers = source.servers(&columns).into_iter().map(|server| server.name).collect();
-        unknown("agent", self.agents, &agents).or_else(|| unknown("server", self.servers, &servers))
-    }
 }
 
 fn unknown(what: &str, wanted: &[String], known: &BTreeSet<String>) -> Option<String> {
@@ -122,7 +110,23 @@ struct Server {
 
 impl Matrix {
     pub(super) fn build(settings: &Settings, rights: &Rights<'_>, filter: &Filter<'_>) -> Self {
+        Self::of(&Known::of(settings, rights), filter)
+    }
+
+    /// The same, for a person's own words: a name that is no agent's or no server's is an error.
+    pub(super) fn asked_for(
+        settings: &Settings,
+        rights: &Rights<'_>,
+        filter: &Filter<'_>,
+    ) -> Result<Self, String> {
         let source = Known::of(settings, rights);
+        match source.unknown_name(filter) {
+            Some(reason) => Err(reason),
+            None => Ok(Self::of(&source, filter)),
+        }
+    }
+
+    fn of(source: &Known<'_>, filter: &Filter<'_>) -> Self {
         let columns = source.columns(filter);
         let mut rows = source.builtin_rows(&columns, filter);
         rows.extend(source.server_rows(&columns, filter));
@@ -146,6 +150,20 @@ impl<'r> Known<'r> {
             .filter_map(|entry| Some((entry.name.clone(), Arc::clone(entry.agent()?))))
             .collect();
         Self { rights, sound, shared: shared_servers(settings) }
+    }
+
+    /// Says that a wanted name is no agent's or no server's, with the nearest that are.
+    fn unknown_name(&self, wanted: &Filter<'_>) -> Option<String> {
+        if wanted.agents.is_empty() && wanted.servers.is_empty() {
+            return None;
+        }
+        let columns = self.columns(&Filter { agents: &[], servers: &[] });
+        // A broken agent is known: a note says why it is left out.
+        let broken = self.rights.snapshot.entries().iter().map(|entry| entry.name.clone());
+        let agents = columns.iter().map(|column| column.name.clone()).chain(broken).collect();
+        let servers = self.servers(&columns).into_iter().map(|server| server.name).collect();
+        unknown("agent", wanted.agents, &agents)
+            .or_else(|| unknown("server", wanted.servers, &servers))
     }
 
     fn rules(&self) -> Option<&GatewayRules> {

@@ -36,11 +36,13 @@ pub(crate) fn run(settings: &Settings, arguments: &MatrixArguments) -> Exit {
         return Exit::Usage;
     }
     let filter = Filter { agents: &arguments.agent, servers: &arguments.server };
-    if let Some(reason) = filter.unknown_name(settings, &rights) {
-        render::problem(&reason);
-        return Exit::Usage;
-    }
-    let matrix = Matrix::build(settings, &rights, &filter);
+    let matrix = match Matrix::asked_for(settings, &rights, &filter) {
+        Ok(matrix) => matrix,
+        Err(reason) => {
+            render::problem(&reason);
+            return Exit::Usage;
+        }
+    };
     for note in &matrix.notes {
         render::talk(format_args!("note: {note}"));
     }
