@@ -88,7 +88,7 @@ impl Connection {
         self.worked.store(true, Ordering::Relaxed);
         answered.map_err(|no_result| match no_result {
             NoResult::Error(error) => downstream(error),
-            NoResult::Unusable(reason) => self.unusable(reason),
+            NoResult::Unusable(reason) => self.bad_answer(reason),
         })
     }
 

@@ -25,11 +25,12 @@ use super::launch::{Launch, ServerProcess};
 use super::lines::Lines;
 use super::log_relay::Voice;
 use super::network;
+use super::pace::Pace;
 use super::resolved::{Network, Resolved};
 use super::secrets::Secrets;
 use super::shortcut::Shortcut;
 use super::sign_in::{Keeper, SignInNeeded};
-use super::tapped::{LogTap, Pace, ProgressBook, ProgressSink, Tapped};
+use super::tapped::{LogTap, ProgressBook, ProgressSink, Tapped};
 use super::tool_list::ToolList;
 use super::untouched::unpacked;
 use crate::base::{one_line, shorten};
@@ -37,6 +38,9 @@ use crate::catalog::Dialect;
 
 /// From the end of its stdin to SIGTERM; and how long a last answer may be on its way.
 pub(super) const FAREWELL: Duration = Duration::from_millis(500);
+/// So much may a server say that nobody asked for, within so long.
+const UNASKED: u32 = 200;
+const UNASKED_WITHIN: Duration = Duration::from_millis(100);
 
 /// A connection; ended, with its process, when the last one lets go of it.
 pub(super) struct Connection {
@@ -175,11 +179,11 @@ impl Connection {
     }
 
     pub(super) fn no_json(&self, error: &serde_json::Error) -> GatewayError {
-        self.unusable(format!("its answer is no JSON: {error}"))
+        self.bad_answer(format!("its answer is no JSON: {error}"))
     }
 
     /// It answered, and nothing can be done with that.
-    pub(super) fn unusable(&self, reason: impl Into<String>) -> GatewayError {
+    pub(super) fn bad_answer(&self, reason: impl Into<String>) -> GatewayError {
         GatewayError::unavailable(&self.server, reason)
     }
 
@@ -351,7 +355,7 @@ async fn shake_hands<T: Transport<RoleClient> + 'static>(
         changes: Arc::clone(&opening.changes),
         log: logs.log.clone(),
     };
-    let unasked = Pace::default();
+    let unasked = Pace::new(UNASKED, UNASKED_WITHIN);
     let tapped = Tapped { inner: transport, progress: progress.clone(), logs, ended, unasked };
     let opened = timeout(opening.patience, serve_client_with_ct(side, tapped, life.leave.clone()));
     let service = match opened.await {

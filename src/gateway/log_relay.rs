@@ -7,12 +7,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::watch;
+
+use super::pace::Pace;
 
 /// So many messages of one server are passed on in a second.
 const IN_A_SECOND: u32 = 50;
@@ -53,13 +55,13 @@ pub(super) struct Voice {
     relay: Arc<LogRelay>,
     /// Whether the client has made an allowed call since the rules became what they are.
     called: AtomicBool,
-    pace: Mutex<Pace>,
+    said: Mutex<Said>,
 }
 
 impl Voice {
     pub(super) fn new(relay: Arc<LogRelay>) -> Self {
-        let pace = Pace { since: Instant::now(), passed: 0, dropped: 0 };
-        Self { relay, called: AtomicBool::new(false), pace: Mutex::new(pace) }
+        let said = Said { pace: Pace::new(IN_A_SECOND, SECOND), dropped: 0 };
+        Self { relay, called: AtomicBool::new(false), said: Mutex::new(said) }
     }
 
     /// The client makes an allowed call.
@@ -93,15 +95,17 @@ impl Voice {
         if !is_wanted || !self.called.load(Ordering::Relaxed) {
             return;
         }
-        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        if !(pace.has_room() && said(server, message, hide).is_some_and(|said| listener(&said))) {
-            pace.drop_one(server);
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_passed =
+            said.pace.take() && params(server, message, hide).is_some_and(|said| listener(&said));
+        if !is_passed {
+            said.drop_one(server);
         }
     }
 }
 
 /// The `params` of a message as the client gets them; `None` where they are too long.
-fn said(
+fn params(
     server: &str,
     message: &LoggingMessageNotificationParam,
     hide: impl Fn(&str) -> String,
@@ -117,22 +121,13 @@ fn said(
     (params.len() <= LONGEST && is_whole).then_some(params)
 }
 
-/// How much a server has said lately.
-struct Pace {
-    since: Instant,
-    passed: u32,
+/// What a server has said lately.
+struct Said {
+    pace: Pace,
     dropped: u64,
 }
 
-impl Pace {
-    fn has_room(&mut self) -> bool {
-        if self.since.elapsed() >= SECOND {
-            (self.since, self.passed) = (Instant::now(), 0);
-        }
-        self.passed += 1;
-        self.passed <= IN_A_SECOND
-    }
-
+impl Said {
     fn drop_one(&mut self, server: &str) {
         self.dropped += 1;
         // Powers of two: a server that floods cannot flood our log too.

@@ -25,6 +25,7 @@ mod message;
 mod network;
 mod offers;
 mod outbox;
+mod pace;
 mod passing;
 mod phase;
 mod pins;

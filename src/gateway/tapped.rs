@@ -15,11 +15,11 @@ use rmcp::model::{
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::sync::mpsc;
-use tokio::time::{Duration, Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::client_side::ServerLog;
 use super::log_relay::Voice;
+use super::pace::Pace;
 
 /// Where the progress of one call goes; put into the request's extensions.
 #[derive(Clone, Debug)]
@@ -75,35 +75,6 @@ impl Drop for Closing {
     }
 }
 
-/// How much a server may say that nobody asked for: announcements, questions, progress. A server that says more is read more
-/// slowly, and what it writes waits in its own pipe.
-#[derive(Default)]
-pub(super) struct Pace {
-    said: u32,
-    /// When the count begins anew.
-    until: Option<Instant>,
-}
-
-impl Pace {
-    const MOST: u32 = 200;
-    const WITHIN: Duration = Duration::from_millis(100);
-
-    fn count(&mut self) {
-        let now = Instant::now();
-        if self.until.is_none_or(|until| until <= now) {
-            *self = Self { said: 0, until: Some(now + Self::WITHIN) };
-        }
-        self.said += 1;
-    }
-
-    /// Waits where there was too much. Nothing is lost if the wait is given up.
-    async fn keep(&self) {
-        if let Some(until) = self.until.filter(|_| self.said >= Self::MOST) {
-            sleep_until(until).await;
-        }
-    }
-}
-
 /// Where a server's log messages go: into our log, and to the client that may hear them.
 pub(super) struct LogTap {
     pub(super) server: Arc<str>,
@@ -131,6 +102,8 @@ pub(super) struct Tapped<T> {
     pub(super) progress: ProgressBook,
     pub(super) logs: LogTap,
     pub(super) ended: CancellationToken,
+    /// What nobody asked for: announcements, questions, progress. A server that says more is read more slowly, and what it writes
+    /// waits in its own pipe.
     pub(super) unasked: Pace,
 }
 
@@ -155,7 +128,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
                 return None;
             };
             if matches!(message, JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_)) {
-                self.unasked.count();
+                self.unasked.take();
             }
             match &message {
                 JsonRpcMessage::Notification(n)

@@ -89,7 +89,7 @@ pub(super) async fn read_all(
         let Some(Value::Array(found)) = page.get_mut(field).map(Value::take) else {
             let problem = format!("a page of its `{method}` has no list `{field}`");
             return match items.is_empty() {
-                true => Err(connection.unusable(problem)),
+                true => Err(connection.bad_answer(problem)),
                 false => Ok((items, vec![problem])),
             };
         };
