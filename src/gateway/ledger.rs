@@ -23,7 +23,7 @@ pub(super) struct Draft {
     pub(super) claimed: Option<String>,
     pub(super) caller: Option<Caller>,
     pub(super) server: Option<String>,
-    /// Whether there is such a server, as far as that was looked at.
+    /// Whether there is the server whose use was denied.
     server_exists: bool,
     pub(super) tool: Option<String>,
     pub(super) evaluation: Option<Arc<Evaluation>>,
@@ -65,12 +65,12 @@ impl Draft {
         server: &str,
         tool: Option<&str>,
     ) -> Result<(), GatewayError> {
-        self.server_exists = in_force.servers.get(server).is_some();
         let evaluation = in_force.verdicts.of(&in_force.rules, &caller.name, server, tool);
         let evaluation = self.evaluation.insert(evaluation);
         if evaluation.is_allowed() {
             return Ok(());
         }
+        self.server_exists = in_force.servers.get(server).is_some();
         let sentence = match &in_force.gap {
             None => evaluation.sentence().to_owned(),
             Some(gap) => format!("{}; {gap}", evaluation.sentence()),

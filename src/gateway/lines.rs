@@ -121,8 +121,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             true => Ok(None),
             false => parse(&self.line, &mut self.handshake),
         };
-        // JSON that is no message is somebody's log, whatever ids it names.
-        if parsed.is_err() && serde_json::from_slice::<Value>(&self.line).is_err() {
+        if matches!(parsed, Err(Noise::NoJson)) {
             let begin = self.line.get(..END).unwrap_or(&self.line);
             let end = self.line.get(self.line.len().saturating_sub(END)..).unwrap_or_default();
             self.shortcut.give_up(begin, end, "its answer is no JSON that can be read");
@@ -135,7 +134,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         match parsed {
             Ok(Some(message)) => Some(message),
             Ok(None) => None,
-            Err(()) => {
+            Err(Noise::NoJson | Noise::NoMessage) => {
                 self.count_noise("wrote something on stdout that is no MCP message");
                 None
             }
@@ -150,20 +149,29 @@ fn keep_end(tail: &mut Vec<u8>, piece: &[u8]) {
     tail.extend_from_slice(piece.get(piece.len() - kept..).unwrap_or_default());
 }
 
-/// `Ok(None)` for an empty line, `Err` for noise.
+/// What is no message.
+enum Noise {
+    /// It cannot be read, and may be an answer that was torn.
+    NoJson,
+    /// It is somebody's log, whatever ids it names.
+    NoMessage,
+}
+
+/// `Ok(None)` for an empty line.
 fn parse(
     line: &[u8],
     handshake: &mut Option<RequestId>,
-) -> Result<Option<RxJsonRpcMessage<RoleClient>>, ()> {
+) -> Result<Option<RxJsonRpcMessage<RoleClient>>, Noise> {
     let line = line.trim_ascii();
     if line.is_empty() {
         return Ok(None);
     }
-    let mut value: Value = serde_json::from_slice(line).map_err(|_| ())?;
-    let object = value.as_object_mut().ok_or(())?;
+    let mut value: Value = serde_json::from_slice(line).map_err(|_| Noise::NoJson)?;
+    let object = value.as_object_mut().ok_or(Noise::NoMessage)?;
     if object.contains_key("result") && !object.contains_key("method") {
         let id: RequestId =
-            serde_json::from_value(object.get("id").cloned().ok_or(())?).map_err(|_| ())?;
+            serde_json::from_value(object.get("id").cloned().ok_or(Noise::NoMessage)?)
+                .map_err(|_| Noise::NoMessage)?;
         // Some servers answer a numeric id with its text.
         let of_handshake = handshake.as_ref().is_some_and(|own| own.to_string() == id.to_string());
         if of_handshake {
@@ -177,7 +185,7 @@ fn parse(
         let error = ErrorData::internal_error("the server answered with a malformed error", None);
         return Ok(Some(JsonRpcMessage::error(error, Some(id))));
     }
-    serde_json::from_value(value).map(Some).map_err(|_| ())
+    serde_json::from_value(value).map(Some).map_err(|_| Noise::NoMessage)
 }
 
 /// The id of an error answer whose `error` is not what the protocol says: its call must not wait

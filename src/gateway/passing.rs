@@ -90,10 +90,11 @@ impl Gateway {
         let ordinary = deadline >= SHORTEST_DEADLINE
             && connection.shortcut.is_some()
             && self.has_tool(&server, &tools, &request.tool);
-        if ordinary {
-            server.note_call();
+        if !ordinary {
+            return None;
         }
-        ordinary.then_some(Way { caller, evaluation, connection, deadline })
+        server.note_call();
+        Some(Way { caller, evaluation, connection, deadline })
     }
 }
 
