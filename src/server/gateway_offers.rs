@@ -48,7 +48,7 @@ pub(super) async fn list<T: Serialize + DeserializeOwned + Default>(
     offer: Offer,
     context: &RequestContext<RoleServer>,
 ) -> Result<T, ErrorData> {
-    let who = who(callers, offer.method(), context)?;
+    let who = who(gateway, callers, offer.method(), context)?;
     let all = gateway.offers(&who, offer).await.map_err(|error| refused(&error))?;
     Ok(RawSlot::deliver(context, all, T::default()))
 }
@@ -60,7 +60,7 @@ pub(super) async fn read(
     request: &ReadResourceRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<ReadResourceResponse, ErrorData> {
-    let who = who(callers, "resources/read", context)?;
+    let who = who(gateway, callers, "resources/read", context)?;
     let read = gateway.read_resource(&who, &request.uri, context.ct.clone()).await;
     let raw = read.map_err(|error| refused(&error))?;
     Ok(RawSlot::deliver(context, raw, ReadResourceResult::new(Vec::new())).into())
@@ -73,7 +73,7 @@ pub(super) async fn prompt(
     request: GetPromptRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<GetPromptResponse, ErrorData> {
-    let who = who(callers, "prompts/get", context)?;
+    let who = who(gateway, callers, "prompts/get", context)?;
     let arguments = request.arguments.map(Value::Object);
     let got = gateway.get_prompt(&who, &request.name, arguments, context.ct.clone()).await;
     let raw = got.map_err(|error| refused(&error))?;
@@ -82,17 +82,23 @@ pub(super) async fn prompt(
 
 /// Who asks: what is known of that, and what the request says itself, as with our tools.
 fn who(
+    gateway: &Gateway,
     callers: &Callers,
-    method: &str,
+    method: &'static str,
     context: &RequestContext<RoleServer>,
 ) -> Result<Who, ErrorData> {
-    let agent_id = match context.meta.get(AGENT_ID) {
-        None | Some(Value::Null) => None,
-        Some(Value::String(name)) => Some(name.clone()).filter(|name| !name.is_empty()),
-        Some(_) => return Err(refused(&gateway_tools::wrong(AGENT_ID, "text"))),
+    let claimed = match context.meta.get(AGENT_ID) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(name)) => Ok(Some(name.clone()).filter(|name| !name.is_empty())),
+        Some(_) => Err(gateway_tools::wrong(AGENT_ID, "text")),
     };
     let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
-    Ok(gateway_tools::who(callers.of(method, context), agent_id, call_id))
+    let agent_id = claimed.as_ref().ok().cloned().flatten();
+    let who = gateway_tools::who(callers.of(method, context), agent_id, call_id);
+    match claimed {
+        Ok(_) => Ok(who),
+        Err(wrong) => Err(refused(&gateway.refuse(method, &who, wrong))),
+    }
 }
 
 /// These requests have no `isError`: a refusal is a protocol error with the same text.

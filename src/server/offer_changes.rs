@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleServer;
-use rmcp::model::{Extensions, SubscriptionFilter};
+use rmcp::model::SubscriptionFilter;
 use rmcp::service::{NotificationContext, SubscriptionContext};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
@@ -76,7 +76,7 @@ pub(super) fn accept(requested: &SubscriptionFilter, accepted: &mut Subscription
 /// Tells a client that has shaken hands, until it is gone.
 pub(super) fn follow(gateway: &Arc<Gateway>, context: &NotificationContext<RoleServer>) {
     let (gateway, peer) = (Arc::clone(gateway), context.peer.clone());
-    let connection = known(&context.extensions);
+    let connection = Guest::caller(&context.extensions);
     tokio::spawn(async move {
         let peer = &peer;
         let tell_peer = |list| async move {
@@ -110,11 +110,6 @@ pub(super) async fn listen(gateway: &Gateway, context: &SubscriptionContext) {
         };
         told.is_ok()
     };
-    let connection = known(&context.request_context().extensions);
+    let connection = Guest::caller(&context.request_context().extensions);
     tell(gateway, connection, context.cancelled(), tell_sink).await;
-}
-
-/// Who a connection is for, as far as a token says.
-fn known(extensions: &Extensions) -> Option<Caller> {
-    Guest::caller(extensions)
 }

@@ -169,6 +169,9 @@ fn an_agent_that_says_who_it_is_has_the_resources_and_prompts_of_its_servers(com
     assert_eq!(ask(json!(""), "resources/list", json!({}))["resources"], json!([]));
     let log = std::fs::read_to_string(stage.context.root().join("data/audit.jsonl")).unwrap();
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let is_odd = |line: &&Value| line["error"] == "INVALID_ARGUMENT";
+    let odd: Vec<&Value> = lines.iter().filter(is_odd).map(|line| &line["operation"]).collect();
+    assert_eq!(odd, ["resources/list"], "a request that makes no sense has its line too");
     let by = |operation: &str, agent: &str, decision: &str| {
         lines.iter().any(|line| {
             let same = line["operation"] == operation && line["decision"] == decision;
