@@ -2,16 +2,27 @@
 //!
 //! Nothing here knows about agents, processes or protocols.
 
+#[path = "../store/fs.rs"]
 mod files;
+#[path = "../util/ids.rs"]
 mod ids;
+#[path = "../util/json_spans.rs"]
 mod json_lines;
+#[path = "../store/lock.rs"]
 mod lock;
+#[path = "../process/proc_stat.rs"]
 mod process;
+#[path = "../process/find_program.rs"]
 mod program;
+#[path = "../store/scratch.rs"]
 mod scratch;
+#[path = "../store/log_file.rs"]
 mod shared_log;
+#[path = "../util/text.rs"]
 mod text;
+#[path = "../util/time.rs"]
 mod time;
+#[path = "../store/copy_tree.rs"]
 mod tree;
 
 pub use files::{

@@ -25,20 +25,27 @@
 //!   that nobody asked for; the variable above takes that possibility away.
 //! - The agent's shell sees the variables of the CLI, its API key among them.
 
+#[path = "control_requests.rs"]
 mod answers;
+#[path = "client.rs"]
 mod conversation;
+#[path = "field_access.rs"]
 mod fields;
 mod frame;
+#[path = "../util/line_reader.rs"]
 mod lines;
 mod observation;
 mod outgoing;
+#[path = "control_handler.rs"]
 mod parent;
 mod parse;
 mod price;
 mod progress;
 mod reader;
 mod result;
+#[path = "state.rs"]
 mod shared;
+#[path = "turn_cost.rs"]
 mod spending;
 
 pub use conversation::{Conversation, Handle, OpenError, Options};

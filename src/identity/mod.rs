@@ -6,14 +6,22 @@
 //! the `reception` of the other, or leaves it in an `inbox`.
 
 mod attestation;
+#[path = "attestation_registry.rs"]
 mod book;
 mod caller;
+#[path = "spool.rs"]
 mod inbox;
+#[path = "rendezvous.rs"]
 mod meeting;
+#[path = "hook_client.rs"]
 mod messenger;
+#[path = "hook_listener.rs"]
 mod reception;
+#[path = "token_secret.rs"]
 mod token;
+#[path = "token_authenticator.rs"]
 mod token_book;
+#[path = "token_store.rs"]
 mod token_file;
 
 pub use attestation::Attestation;

@@ -1,8 +1,10 @@
 //! How a call ended, and what its caller is told. Pure: no files, processes or clock.
 
 mod code;
+#[path = "json_answer.rs"]
 mod extract;
 mod report;
+#[path = "api_failure.rs"]
 mod trouble;
 mod validate;
 

@@ -2,9 +2,12 @@
 
 mod arguments;
 mod environment;
+#[path = "cli_features.rs"]
 mod features;
+#[path = "launch_plan.rs"]
 mod launch;
 mod schema_hint;
+#[path = "settings_file.rs"]
 mod settings;
 
 pub use environment::{PlannedVariable, VariableSource};

@@ -3,16 +3,26 @@
 //! Pure: the same arguments give the same answer; no files, environment, processes or clock. A refusal is a
 //! value with the rule that made it, and nothing matched means no.
 
+#[path = "builtin_tools.rs"]
 mod builtins;
+#[path = "fallback_agent.rs"]
 mod chain;
+#[path = "verdict.rs"]
 mod evaluation;
+#[path = "gateway_decision.rs"]
 mod gateway;
+#[path = "../util/glob.rs"]
 mod pattern;
+#[path = "permission_rules.rs"]
 mod permission;
+#[path = "gateway_rules.rs"]
 mod rules;
+#[path = "gateway_rules_parse.rs"]
 mod rules_file;
+#[path = "agent_decision.rs"]
 mod scoped;
 #[cfg(test)]
+#[path = "test_support.rs"]
 mod test_agent;
 
 pub use builtins::{KNOWN_BUILTINS, reaches_agents};

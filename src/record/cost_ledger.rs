@@ -281,5 +281,5 @@ fn length(path: &Path) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "cost_ledger_tests.rs"]
+#[path = "../costs/ledger_tests.rs"]
 mod tests;

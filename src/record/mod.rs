@@ -3,29 +3,52 @@
 //!
 //! Nothing here decides; it writes down what was decided, before the answer goes out.
 
+#[path = "../audit/log.rs"]
 mod audit;
+#[path = "../telemetry/call_counts.rs"]
 mod call_counts;
+#[path = "../audit/chain.rs"]
 mod chain;
+#[path = "../events/claude_process.rs"]
 mod claude_stamp;
+#[path = "../costs/table.rs"]
 mod cost_book;
 mod cost_ledger;
+#[path = "../events/event.rs"]
 mod event;
+#[path = "../events/log_format.rs"]
 mod event_file;
+#[path = "../events/reader.rs"]
 mod event_reader;
+#[path = "../events/log.rs"]
 mod events;
+#[path = "../telemetry/otlp.rs"]
 mod exporter;
+#[path = "../telemetry/histogram.rs"]
 mod histogram;
+#[path = "../events/hook_events.rs"]
 mod hook_events;
+#[path = "../audit/entry.rs"]
 mod line;
+#[path = "../telemetry/metrics.rs"]
 mod metrics;
+#[path = "../util/redact.rs"]
 mod redaction;
+#[path = "../telemetry/run_metrics.rs"]
 mod run_metrics;
+#[path = "../events/open_sessions.rs"]
 mod session_card;
+#[path = "../events/stats.rs"]
 mod stats;
+#[path = "../events/timeline.rs"]
 mod story;
+#[path = "../store/log_reader.rs"]
 mod tail;
+#[path = "../telemetry/spans.rs"]
 mod trace;
+#[path = "../events/close_interrupted.rs"]
 mod unclosed;
+#[path = "../audit/verify.rs"]
 mod verify;
 
 pub use audit::{AuditLog, AuditOptions, AuditUnavailable};

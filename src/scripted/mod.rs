@@ -21,9 +21,13 @@
 //! the tools gave. Nothing is remembered between requests (the conversation is in each of them), so
 //! any number of conversations can run at once.
 
+#[path = "../scripted_model/messages.rs"]
 mod messages;
+#[path = "../scripted_model/reply.rs"]
 mod reply;
+#[path = "../scripted_model/script.rs"]
 mod script;
+#[path = "../scripted_model/server.rs"]
 mod server;
 
 pub use messages::{Message, ToolCall};

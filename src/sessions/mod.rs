@@ -3,13 +3,17 @@
 //! `data/sessions.json` is the store, `data/sessions.journal` what has not been folded into it yet, and
 //! `data/leases/` says who is using which conversation. Nothing here starts a process or reads an agent file.
 
+#[path = "session.rs"]
 mod conversation;
+#[path = "resume.rs"]
 mod decide;
 mod error;
 mod examine;
+#[path = "table.rs"]
 mod file;
 mod journal;
 mod lease;
+#[path = "session_name.rs"]
 mod name;
 mod queue;
 mod salvage;

@@ -2,6 +2,7 @@
 
 mod paths;
 mod tables;
+#[path = "architecture/violations.rs"]
 mod walls;
 
 use std::collections::BTreeSet;

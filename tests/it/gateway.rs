@@ -2,15 +2,21 @@
 
 mod faults;
 mod hostile_network;
+#[path = "gateway/mock_http_server.rs"]
 pub(crate) mod http_server;
 mod logs;
 mod network;
+#[path = "gateway/resources_and_prompts.rs"]
 mod offers;
 mod pass_through;
+#[path = "gateway/audit_and_secrets.rs"]
 mod records;
 mod reload;
+#[path = "gateway/permissions.rs"]
 mod rights;
+#[path = "gateway/server_processes.rs"]
 mod servers;
+#[path = "gateway/oauth.rs"]
 mod sign_in;
 
 use std::path::PathBuf;

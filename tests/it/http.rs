@@ -1,9 +1,12 @@
 //! Over HTTP: who is let in, as whom, how much of it, and how it ends.
 
 mod metrics;
+#[path = "http/slow_clients.rs"]
 mod patience;
+#[path = "http/unauthenticated.rs"]
 mod strangers;
 mod tls;
+#[path = "http/stdio_and_http.rs"]
 mod together;
 
 use std::io::{Read, Write};

@@ -1,7 +1,9 @@
 //! Who is calling: the main agent and its native subagents, told apart by what Claude Code itself attests.
 
 mod attacks;
+#[path = "identity/native_subagents.rs"]
 mod native;
+#[path = "identity/main_session_events.rs"]
 mod recorded;
 
 use std::fs;

@@ -18,6 +18,7 @@ mod catalog;
 mod clock;
 mod command_line;
 mod conformance;
+#[path = "claude_client.rs"]
 mod conversation;
 mod cost_store;
 mod delegation;
@@ -29,18 +30,21 @@ mod extensions;
 mod gateway;
 mod gateway_real;
 mod hooks;
+#[path = "attacks.rs"]
 mod hostile;
 mod http;
 mod http_clients;
 mod identity;
 mod init;
 mod limits;
+#[path = "misbehaving_clients.rs"]
 mod odd_clients;
 mod outcomes;
 mod policy;
 mod policy_over_mcp;
 mod private_servers;
 mod processes;
+#[path = "documentation.rs"]
 mod readme;
 mod real_claude;
 mod refusals;
@@ -49,9 +53,13 @@ mod session_commands;
 mod session_store;
 mod sessions;
 mod shell_rules;
+#[path = "shipped_agents.rs"]
 mod shipped;
+#[path = "shipped_agents_live.rs"]
 mod shipped_live;
 
 mod support;
+#[path = "process_pool.rs"]
 mod warm;
+#[path = "process_pool_faults.rs"]
 mod warm_faults;

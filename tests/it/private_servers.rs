@@ -2,6 +2,7 @@
 
 mod boundaries;
 mod leases;
+#[path = "private_servers/mcp_features.rs"]
 mod pipe;
 mod properties;
 

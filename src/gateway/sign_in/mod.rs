@@ -4,17 +4,28 @@
 //! its token from there through a [`Keeper`], which renews it in time, once for all processes. Nothing
 //! here waits for a person except an `Attempt`, and no token is in any message or log.
 
+#[path = "../oauth/login.rs"]
 mod attempt;
+#[path = "../oauth/callback.rs"]
 mod callback;
+#[path = "../oauth/authorized_client.rs"]
 mod client;
+#[path = "../oauth/credential_store.rs"]
 mod drawer;
+#[path = "../oauth/endpoints.rs"]
 mod endpoints;
+#[path = "../oauth/error.rs"]
 mod failure;
+#[path = "../oauth/token_source.rs"]
 mod keeper;
+#[path = "../oauth/keyring.rs"]
 mod keyring;
+#[path = "../oauth/open_browser.rs"]
 mod opening;
+#[path = "../oauth/credentials.rs"]
 mod record;
 mod settings;
+#[path = "../oauth/target.rs"]
 mod target;
 
 pub use attempt::{Answer, Attempt};

@@ -5,17 +5,24 @@
 
 mod body;
 mod connection;
+#[path = "metrics_text.rs"]
 mod exposition;
+#[path = "execute_tool_request.rs"]
 mod express;
+#[path = "frontend.rs"]
 mod front;
+#[path = "host_origin_token.rs"]
 mod guard;
 mod options;
+#[path = "rate_limit.rs"]
 mod pace;
 mod pages;
+#[path = "health.rs"]
 mod probe;
 mod refusal;
 mod refusal_log;
 mod server;
+#[path = "http_sessions.rs"]
 mod session_book;
 mod tls;
 mod unpacking;

@@ -1,11 +1,15 @@
 //! A throw-away project to test in, and the program to test.
 
+#[path = "real_claude.rs"]
 pub mod claude;
+#[path = "fake_claude.rs"]
 pub mod fake;
 pub mod http;
 pub mod mcp;
+#[path = "claude_context.rs"]
 pub mod stage;
 pub mod terminal;
+#[path = "idle_processes.rs"]
 pub mod waiting;
 
 use std::fs;

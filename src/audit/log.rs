@@ -263,5 +263,5 @@ pub(super) fn name_parts(path: &Path) -> (&str, &str) {
 }
 
 #[cfg(test)]
-#[path = "audit_tests.rs"]
+#[path = "log_tests.rs"]
 mod tests;

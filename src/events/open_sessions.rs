@@ -228,5 +228,5 @@ impl SessionCards {
 }
 
 #[cfg(test)]
-#[path = "session_card_tests.rs"]
+#[path = "open_sessions_tests.rs"]
 mod tests;

@@ -12,8 +12,8 @@ use crate::cli::render;
 use crate::worker::{Launch, Links, ProcessEnd, Urgency, start};
 
 const VERSION: &str = "2.1.325";
-const PACKAGE: &str = include_str!("../../../tests/claude-cli/2.1.325/package.json");
-const LOCK: &str = include_str!("../../../tests/claude-cli/2.1.325/package-lock.json");
+const PACKAGE: &str = include_str!("../../../../tests/claude-cli/2.1.325/package.json");
+const LOCK: &str = include_str!("../../../../tests/claude-cli/2.1.325/package-lock.json");
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The installed program, or why there is none, in words for a person.

@@ -220,5 +220,5 @@ fn wait<'a>(
 }
 
 #[cfg(test)]
-#[path = "events_tests.rs"]
+#[path = "log_tests.rs"]
 mod tests;

@@ -51,4 +51,4 @@ fn text(name: &AgentName) -> String {
     TEMPLATE.replace("{name}", name.as_str())
 }
 
-const TEMPLATE: &str = include_str!("new_agent.md");
+const TEMPLATE: &str = include_str!("../new_agent.md");

@@ -13,7 +13,7 @@ use crate::config::Settings;
 
 /// The agent that a project without agents gets.
 const FIRST_AGENT: &str = "agents/project-guide/agent.md";
-const FIRST_AGENT_TEXT: &str = include_str!("first-agent.md");
+const FIRST_AGENT_TEXT: &str = include_str!("../../init/first-agent.md");
 /// The main agent's prompt.
 pub(super) const MAIN_PROMPT: &str = "agents/main/system-prompt.md";
 
@@ -21,7 +21,7 @@ const SERVERS_FILE: &str = ".mcp.json";
 const SETTINGS_FILE: &str = ".claude/settings.json";
 const MOST_BYTES: u64 = 16 * 1024 * 1024;
 /// A new project's prompt for its main agent is the one this project uses itself.
-const NEW_MAIN_PROMPT: &str = include_str!("../../../agents/main/system-prompt.md");
+const NEW_MAIN_PROMPT: &str = include_str!("../../../../agents/main/system-prompt.md");
 
 /// One file, before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]

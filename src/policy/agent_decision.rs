@@ -265,9 +265,9 @@ fn find<T>(items: &[T], mut fits: impl FnMut(&T) -> bool) -> Option<(usize, &T)>
 }
 
 #[cfg(test)]
-#[path = "scoped_tests.rs"]
+#[path = "agent_decision_tests.rs"]
 mod tests;
 
 #[cfg(test)]
-#[path = "scoped_properties.rs"]
+#[path = "agent_decision_properties.rs"]
 mod properties;

@@ -274,5 +274,5 @@ async fn pay_as_it_goes(
 }
 
 #[cfg(test)]
-#[path = "meter_tests.rs"]
+#[path = "usage_meter_tests.rs"]
 mod tests;

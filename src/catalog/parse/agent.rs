@@ -318,5 +318,5 @@ fn read_caller<'v>(node: &Node<'v>, problems: &mut Problems) -> Option<&'v str> 
 }
 
 #[cfg(test)]
-#[path = "read_agent_tests.rs"]
+#[path = "agent_tests.rs"]
 mod tests;

@@ -342,5 +342,5 @@ impl Scan<'_> {
 }
 
 #[cfg(test)]
-#[path = "json_text_tests.rs"]
+#[path = "json_edit_tests.rs"]
 mod tests;

@@ -6,7 +6,7 @@ use super::text::{duration, since, spent};
 use crate::base::{one_line, shorten};
 use crate::record::{RunStory, Step, StepKind};
 
-const STYLE: &str = include_str!("page.css");
+const STYLE: &str = include_str!("../../story/page.css");
 /// The picture's own measure; it grows and shrinks with the window.
 const WIDTH: u64 = 1_040;
 /// Where the bars begin, right of their names.

@@ -198,5 +198,5 @@ impl Together {
 }
 
 #[cfg(test)]
-#[path = "hook_answer_tests.rs"]
+#[path = "user_hooks_tests.rs"]
 mod tests;

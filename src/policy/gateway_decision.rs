@@ -88,5 +88,5 @@ fn said(verb: &str, entry: &Entry) -> String {
 }
 
 #[cfg(test)]
-#[path = "gateway_tests.rs"]
+#[path = "gateway_decision_tests.rs"]
 mod tests;

@@ -257,5 +257,5 @@ async fn write_all<W: AsyncWrite + Unpin>(mut stdin: W, mut lines: UnboundedRece
 }
 
 #[cfg(test)]
-#[path = "conversation_tests.rs"]
+#[path = "client_tests.rs"]
 mod tests;

@@ -7,8 +7,8 @@ use super::table::short_rule;
 use crate::base::{one_line, shorten};
 use crate::policy::Decision;
 
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const STYLE: &str = include_str!("../../matrix/page.css");
+const SCRIPT: &str = include_str!("../../matrix/page.js");
 
 pub(super) fn html(matrix: &Matrix) -> String {
     let mut page = String::new();

@@ -167,5 +167,5 @@ fn unknown_server(rules: &GatewayRules, entry: &Entry, servers: &[&str]) -> Warn
 }
 
 #[cfg(test)]
-#[path = "rules_tests.rs"]
+#[path = "gateway_rules_tests.rs"]
 mod tests;

@@ -1,8 +1,12 @@
 //! Signing in to servers on the network, against a sign-in server of our own on the loopback.
 
+#[path = "oauth/attacks.rs"]
 mod attacks;
+#[path = "oauth/oauth_server.rs"]
 mod oauth_server;
+#[path = "oauth/real_keyring.rs"]
 mod real_keyring;
+#[path = "oauth/tokens.rs"]
 mod tokens;
 
 use std::fs::{self, File};
