@@ -1,4 +1,4 @@
-//! Loading ten thousand agents, and finding one among few and many: `cargo bench --bench catalog`.
+//! Loads 10,000 agents and looks up one among 10 to 10,000: `cargo bench --bench catalog`.
 
 #![allow(clippy::expect_used, missing_docs, reason = "a benchmark has no caller to tell")]
 
@@ -10,19 +10,19 @@ use adjutant::catalog::{Catalog, Snapshot};
 use adjutant::config::Settings;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
-/// A project with this many agents, each with rights, a private server and a schema.
+/// A project with this many agents, each with permissions, a private server and a schema.
 fn project(agents: usize) -> (tempfile::TempDir, Settings) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for number in 0..agents {
         let agent = folder.path().join(format!("agents/agent-{number:05}"));
         fs::create_dir_all(&agent).expect("a folder");
-        fs::write(agent.join("agent.md"), text(number)).expect("an agent");
+        fs::write(agent.join("agent.md"), agent_file(number)).expect("an agent");
     }
     let settings = Settings::resolve(Some(folder.path())).expect("a project");
     (folder, settings)
 }
 
-fn text(number: usize) -> String {
+fn agent_file(number: usize) -> String {
     format!(
         r#"---
 name: agent-{number:05}
@@ -45,7 +45,7 @@ You answer questions of kind {number}. Say where you know it from.
     )
 }
 
-fn load(criterion: &mut Criterion) {
+fn bench_load(criterion: &mut Criterion) {
     let (_folder, settings) = project(10_000);
     let sound = Snapshot::load(&settings).entries().iter().filter(|e| e.agent().is_some()).count();
     assert_eq!(sound, 10_000, "every agent is sound");
@@ -59,7 +59,7 @@ fn load(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn lookup(criterion: &mut Criterion) {
+fn bench_lookup(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("lookup");
     for agents in [10, 1_000, 10_000] {
         let (_folder, settings) = project(agents);
@@ -75,5 +75,5 @@ fn lookup(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, load, lookup);
+criterion_group!(benches, bench_load, bench_lookup);
 criterion_main!(benches);

@@ -1,7 +1,7 @@
-//! What a delegation costs over a bare `claude -p`, as ratios in one run.
+//! Overhead of a delegation over a bare `claude -p`, as ratios within one run.
 //!
-//! `cargo bench --bench delegation` prints a table. The model is scripted, on loopback, and answers at once, so that what is
-//! left is the overhead of the programs. Rounds alternate, and medians are compared.
+//! `cargo bench --bench delegation` prints a table. The model is scripted, on loopback, and answers without delay, so
+//! only the overhead of the programs is measured. Rounds alternate between both sides; medians are compared.
 
 #![allow(
     clippy::expect_used,
@@ -15,6 +15,11 @@
     reason = "a measurement that fails says so by panicking"
 )]
 
+#[path = "common/mod.rs"]
+mod common;
+#[allow(dead_code, reason = "other benchmarks use the rest of it")]
+#[path = "common/delegation.rs"]
+mod delegation;
 #[allow(dead_code, reason = "the tests use the rest of it")]
 #[path = "../tests/it/support/mod.rs"]
 mod support;
@@ -22,19 +27,20 @@ mod support;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
-use support::claude::scripted_environment;
+use common::statistics::timed;
+use delegation::{AGENT, delegate};
+use support::claude_context::{ClaudeContext, NEW, OLD};
 use support::mcp::McpClient;
-use support::stage::{NEW, OLD, Stage};
+use support::real_claude::scripted_environment;
 
 const ROUNDS: usize = 9;
-const AGENT: &str = "---\nname: fetcher\ndescription: Fetches pages\npermissions:\n  allow: [\"Bash(curl:*)\"]\n---\nYou fetch pages.\n";
 
 fn main() {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the benchmark starts.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -46,22 +52,17 @@ fn main() {
     }
 }
 
-/// `run_subagent`, cold, against `claude -p` with the same flags.
+/// A cold `run_subagent` against `claude -p` with the same flags.
 fn cold_call() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    stage.context.agent("fetcher", AGENT);
-    let mut client = stage.serve();
-    let delegated = |client: &mut McpClient| {
-        let result =
-            client.call("run_subagent", json!({ "agent_name": "fetcher", "prompt": "SAY done" }));
-        assert_eq!(result["structuredContent"]["result"], "done", "{result}");
-    };
-    delegated(&mut client);
-    bare(&stage);
+    let Some(fixture) = ClaudeContext::new(NEW) else { return };
+    fixture.context.agent("fetcher", AGENT);
+    let mut client = fixture.serve();
+    delegate(&mut client, "SAY done", "done");
+    run_bare_claude(&fixture);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        theirs.push(timed(|| bare(&stage)));
-        ours.push(timed(|| delegated(&mut client)));
+        theirs.push(timed(|| run_bare_claude(&fixture)));
+        ours.push(timed(|| delegate(&mut client, "SAY done", "done")));
     }
     let (ours, theirs) = (median(ours), median(theirs));
     let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
@@ -70,12 +71,12 @@ fn cold_call() {
     );
 }
 
-/// The same flags as the plan has, but for the pipe; the prompt on stdin.
-fn bare(stage: &Stage) {
-    let home = stage.context.home();
+/// `claude -p` with the flags of the launch plan and the prompt on stdin, without the control protocol.
+fn run_bare_claude(fixture: &ClaudeContext) {
+    let home = fixture.context.home();
     fs::write(home.join("prompt.md"), "You fetch pages.\n").unwrap();
     fs::write(home.join("settings.json"), r#"{"permissions":{"allow":["Bash(curl:*)"]}}"#).unwrap();
-    let mut child = Command::new(&stage.claude)
+    let mut child = Command::new(&fixture.claude)
         .args([
             "-p",
             "--output-format=stream-json",
@@ -93,9 +94,9 @@ fn bare(stage: &Stage) {
         .arg(format!("--settings={}", home.join("settings.json").display()))
         .arg(format!("--system-prompt-file={}", home.join("prompt.md").display()))
         .env_clear()
-        .envs(scripted_environment(&stage.model, &home))
+        .envs(scripted_environment(&fixture.model, &home))
         .env("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1")
-        .current_dir(stage.context.root())
+        .current_dir(fixture.context.root())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -105,7 +106,7 @@ fn bare(stage: &Stage) {
     assert!(String::from_utf8_lossy(&output.stdout).contains("\"result\":\"done\""), "{output:?}");
 }
 
-/// From the start of `adjutant serve` to the answer to `tools/list`.
+/// Time from the start of `adjutant serve` to its response to `tools/list`.
 fn server_start() {
     let context = support::TestContext::new();
     context.agent("fetcher", AGENT);
@@ -114,14 +115,14 @@ fn server_start() {
             timed(|| {
                 let mut client = McpClient::connect(context.adjutant(["serve"]));
                 client.request("tools/list", json!({}));
-                client.hang_up();
+                client.disconnect();
             })
         })
         .collect();
     println!("start of serve to tools/list: {:.1?} (goal 30 ms)", median(times));
 }
 
-/// What `adjutant serve` holds, with one agent and with a hundred.
+/// Memory of `adjutant serve` with one agent and with a hundred.
 fn server_memory() {
     let held = |agents: usize| {
         let context = support::TestContext::new();
@@ -139,31 +140,25 @@ fn server_memory() {
     println!("memory of serve: {one:.1} MB with 1 agent, {hundred:.1} MB with 100 (goal 20 MB)");
 }
 
-/// Bytes of the first request of a one-tool agent, against a `claude -p` without any flags.
+/// Size in bytes of the first request of a one-tool agent, against `claude -p` without flags.
 fn first_request(version: &str) {
-    let Some(stage) = Stage::new(version) else { return };
-    stage.context.agent("fetcher", AGENT);
-    stage.run("fetcher", "SAY done");
-    let ours = stage.model.requests()[0].bytes;
-    let before = stage.model.requests().len();
-    let mut plain = Command::new(&stage.claude);
+    let Some(fixture) = ClaudeContext::new(version) else { return };
+    fixture.context.agent("fetcher", AGENT);
+    fixture.run("fetcher", "SAY done");
+    let ours = fixture.model.requests()[0].bytes;
+    let before = fixture.model.requests().len();
+    let mut plain = Command::new(&fixture.claude);
     plain
         .args(["-p", "SAY done"])
         .env_clear()
-        .envs(scripted_environment(&stage.model, &stage.context.home()));
-    plain.current_dir(stage.context.root()).stdin(Stdio::null()).output().expect("claude runs");
+        .envs(scripted_environment(&fixture.model, &fixture.context.home()));
+    plain.current_dir(fixture.context.root()).stdin(Stdio::null()).output().expect("claude runs");
     let theirs =
-        stage.model.requests()[before..].iter().map(|request| request.bytes).max().unwrap();
+        fixture.model.requests()[before..].iter().map(|request| request.bytes).max().unwrap();
     println!(
         "first request with {version}: {ours} bytes, a bare claude -p {theirs}: {:.3}",
         ours as f64 / theirs as f64
     );
-}
-
-fn timed(action: impl FnOnce()) -> Duration {
-    let started = Instant::now();
-    action();
-    started.elapsed()
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -1,6 +1,6 @@
-//! What `adjutant hook` adds to a tool call of Claude Code: its whole life, from its start to its end.
+//! Time that `adjutant hook` adds to a tool call of Claude Code, from its start to its exit.
 //!
-//! `cargo bench --bench hook`; the figures stand in `docs/identity.md`.
+//! `cargo bench --bench hook`; the figures are in `docs/identity.md`.
 
 #![allow(
     clippy::expect_used,
@@ -27,17 +27,17 @@ fn main() {
     let mut server = serve(project.path());
     let small = payload(100);
     let large = payload(1_000_000);
-    let plain = times(|_| finished(Command::new("true").stdin(Stdio::null())));
+    let plain = measure(|_| run_to_success(Command::new("true").stdin(Stdio::null())));
     show("`true`, to compare with", &plain);
     let other = json!({"hook_event_name": "Stop", "session_id": "s"}).to_string();
-    show("an event that is only recorded", &times(|_| hook(project.path(), &other)));
+    show("an event that is only recorded", &measure(|_| hook(project.path(), &other)));
     show(
         "a call that is attested",
-        &times(|n| hook(project.path(), &small.replace("toolu", &format!("t{n}")))),
+        &measure(|n| hook(project.path(), &small.replace("toolu", &format!("t{n}")))),
     );
     show(
         "the same with 1 MB of input",
-        &times(|n| hook(project.path(), &large.replace("toolu", &format!("l{n}")))),
+        &measure(|n| hook(project.path(), &large.replace("toolu", &format!("l{n}")))),
     );
     server.kill().expect("the server ends");
     server.wait().expect("the server ends");
@@ -53,7 +53,7 @@ fn payload(input: usize) -> String {
     .to_string()
 }
 
-/// Starts the server and waits until it answers.
+/// Starts the server and waits until it responds.
 fn serve(project: &Path) -> Child {
     let mut server = adjutant(project, "serve").stdout(Stdio::piped()).spawn().expect("it starts");
     let stdin = server.stdin.as_mut().expect("its stdin");
@@ -80,13 +80,13 @@ fn hook(project: &Path, payload: &str) {
     assert!(child.wait().expect("it ends").success());
 }
 
-fn finished(command: &mut Command) {
+fn run_to_success(command: &mut Command) {
     command.status().expect("it runs");
 }
 
-/// How long each round took, and the processor time of one: that does not grow where others keep the machine busy.
-fn times(mut once: impl FnMut(usize)) -> (Vec<Duration>, Duration) {
-    let before = processor_time_of_children();
+/// Wall-clock times of all rounds, sorted, and CPU time per round, which other load on the machine hardly affects.
+fn measure(mut once: impl FnMut(usize)) -> (Vec<Duration>, Duration) {
+    let before = child_cpu_time();
     let mut times: Vec<Duration> = (0..ROUNDS)
         .map(|round| {
             let begin = Instant::now();
@@ -95,11 +95,11 @@ fn times(mut once: impl FnMut(usize)) -> (Vec<Duration>, Duration) {
         })
         .collect();
     times.sort();
-    let processor = processor_time_of_children().saturating_sub(before);
+    let processor = child_cpu_time().saturating_sub(before);
     (times, processor / u32::try_from(ROUNDS).unwrap_or(u32::MAX))
 }
 
-fn processor_time_of_children() -> Duration {
+fn child_cpu_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("the system says");
     let of = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());
     of(usage.user_time()) + of(usage.system_time())

@@ -1,19 +1,19 @@
-//! What a judgement and an audit line cost: `cargo bench --bench policy`.
+//! Cost of one policy evaluation and one audit entry: `cargo bench --bench policy`.
 
 #![allow(missing_docs, clippy::expect_used, clippy::panic, reason = "a benchmark, not a library")]
 
 use std::hint::black_box;
 use std::path::Path;
 
+use adjutant::audit::{AuditEntry, AuditLog, AuditOptions};
 use adjutant::policy::{GatewayRules, evaluate};
-use adjutant::record::{AuditLine, AuditLog, AuditOptions};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 const RULES: &str = r#"{"agents": {"backend": {
     "allow": {"servers": ["postgres", "files"], "tools": {"postgres": ["query", "list_*"]}},
     "deny": {"tools": {"*": ["drop_*", "delete_*"], "files": ["write_file"]}}}}}"#;
 
-fn judging(criterion: &mut Criterion) {
+fn bench_evaluate(criterion: &mut Criterion) {
     let rules = match GatewayRules::parse(RULES, Path::new("rules.json")) {
         Ok((rules, _)) => rules,
         Err(problems) => panic!("{problems:?}"),
@@ -25,16 +25,16 @@ fn judging(criterion: &mut Criterion) {
     });
 }
 
-fn recording(criterion: &mut Criterion) {
+fn bench_audit(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a folder");
     let log = AuditLog::open(&folder.path().join("audit.jsonl"), AuditOptions::default());
-    let mut line = AuditLine::new("execute_tool").on("postgres", Some("query"));
+    let mut line = AuditEntry::new("execute_tool").with_target("postgres", Some("query"));
     line.agent = Some("backend".to_owned());
     line.latency_us = Some(300);
     criterion.bench_function("write one audit line", |bencher| {
-        bencher.iter(|| log.record(black_box(&line)).expect("a line"));
+        bencher.iter(|| log.write(black_box(&line)).expect("a line"));
     });
 }
 
-criterion_group!(benches, judging, recording);
+criterion_group!(benches, bench_evaluate, bench_audit);
 criterion_main!(benches);

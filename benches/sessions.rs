@@ -1,7 +1,7 @@
-//! What a call's bookkeeping costs: `cargo bench --bench sessions`.
+//! Cost of storing a session: `cargo bench --bench sessions`.
 //!
-//! A call records its conversation twice: when it begins and when it is over. Beside the absolute numbers stands what
-//! one durable line costs on the same disk, because that is the part no program can save.
+//! A call stores its session twice: at its start and at its end. The output also gives the time of one durable append
+//! on the same disk, which is the lower bound of any implementation.
 
 #![allow(
     missing_docs,
@@ -14,8 +14,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use adjutant::base::{RunId, append_durably};
-use adjutant::sessions::{Begin, CompletedTurn, SessionStore};
+use adjutant::sessions::{CompletedTurn, LeaseRequest, SessionStore};
+use adjutant::store::append_durably;
+use adjutant::util::RunId;
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -23,52 +24,52 @@ const ROUNDS: usize = 300;
 
 fn main() {
     let runtime = Runtime::new().unwrap();
-    let line = durable_line();
-    println!("one durable line on this disk: {}", milliseconds(&line));
+    let line = durable_append_times();
+    println!("one durable line on this disk: {}", format_times(&line));
     for count in [1, 200, 10_000] {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
-        fill(&data, count);
+        fill_store(&data, count);
         let store = SessionStore::open(&data);
         let first = Instant::now();
-        runtime.block_on(call(&store));
+        runtime.block_on(store_one_call(&store));
         let first = first.elapsed();
         let times = runtime.block_on(async {
             let mut times = Vec::new();
             for _ in 0..ROUNDS {
                 let started = Instant::now();
-                call(&store).await;
+                store_one_call(&store).await;
                 times.push(started.elapsed());
             }
             times
         });
-        let median = middle(&times);
+        let median = median_of(&times);
         println!(
             "{count:>6} conversations: {}; {:.1} durable lines; the first call, which reads the store, {first:.1?}",
-            milliseconds(&times),
-            median.as_secs_f64() / middle(&line).as_secs_f64(),
+            format_times(&times),
+            median.as_secs_f64() / median_of(&line).as_secs_f64(),
         );
     }
 }
 
-async fn call(store: &SessionStore) {
-    let begin = Begin {
+async fn store_one_call(store: &SessionStore) {
+    let begin = LeaseRequest {
         agent: "agent".parse().unwrap(),
         key: "k0".parse().unwrap(),
         fresh: false,
-        folder: "/work".into(),
+        working_dir: "/work".into(),
         config_dir: "/nowhere/claude".into(),
-        new_id: uuid::Uuid::new_v4(),
-        contract: format!("sha256:{}", "0".repeat(64)),
+        new_session_id: uuid::Uuid::new_v4(),
+        agent_digest: format!("sha256:{}", "0".repeat(64)),
         run: RunId::new(),
-        patience: Duration::from_secs(5),
+        timeout: Duration::from_secs(5),
     };
-    let mut lease = store.begin(begin).await.unwrap();
-    lease.completed(CompletedTurn { turns: 1, cost_usd: 0.001 }).await;
+    let mut lease = store.lease(begin).await.unwrap();
+    lease.record_completed(CompletedTurn { turns: 1, cost_usd: 0.001 }).await;
     assert!(lease.notes().is_empty(), "{:?}", lease.notes());
 }
 
-fn fill(data: &Path, count: usize) {
+fn fill_store(data: &Path, count: usize) {
     let entries: Vec<_> = (0..count)
         .map(|number| {
             json!({
@@ -84,7 +85,7 @@ fn fill(data: &Path, count: usize) {
     fs::write(data.join("sessions.json"), text).unwrap();
 }
 
-fn durable_line() -> Vec<Duration> {
+fn durable_append_times() -> Vec<Duration> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("line");
     (0..ROUNDS as u64)
@@ -96,17 +97,17 @@ fn durable_line() -> Vec<Duration> {
         .collect()
 }
 
-fn middle(times: &[Duration]) -> Duration {
+fn median_of(times: &[Duration]) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-fn milliseconds(times: &[Duration]) -> String {
+fn format_times(times: &[Duration]) -> String {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     let late = sorted.get(sorted.len() * 99 / 100).copied().unwrap_or_default();
-    format!("median {:.2} ms, 99 of 100 within {:.2} ms", ms(middle(times)), ms(late))
+    format!("median {:.2} ms, 99 of 100 within {:.2} ms", ms(median_of(times)), ms(late))
 }
 
 fn ms(time: Duration) -> f64 {

@@ -1,8 +1,8 @@
-//! How long each command takes from its start to its end, and how large the program is.
+//! Time from start to exit of each command, and the size of the program.
 //!
-//! `cargo bench --bench startup`, in a project with the agents of this repository. `serve` and `gateway` count until they
-//! have answered `tools/list`. `doctor`, `plan`, `run` and `demo` start `claude`, which is what they take; `true` is what
-//! starting any program costs here.
+//! `cargo bench --bench startup` runs in a project with the agents of this repository. `serve` and `gateway` are
+//! measured until they have answered `tools/list`. `doctor`, `plan`, `run` and `demo` start `claude`, which dominates
+//! their time; `true` gives the cost of starting any program.
 
 #![allow(
     clippy::expect_used,
@@ -12,18 +12,20 @@
     reason = "a measurement prints what it found"
 )]
 
-use std::io::{BufRead, BufReader, Write};
+#[path = "common/mod.rs"]
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 use std::{env, fs};
 
-use serde_json::json;
+use common::startup::{adjutant, copy_agents, time_to_exit, time_to_tool_list};
 
 const ROUNDS: usize = 30;
-const GOAL: Duration = Duration::from_millis(10);
+const MAX_STARTUP_TIME: Duration = Duration::from_millis(10);
 
-/// Every command that starts nothing else.
+/// Every command that starts no other program.
 const COMMANDS: [&[&str]; 24] = [
     &["--help"],
     &["--version"],
@@ -52,7 +54,7 @@ const COMMANDS: [&[&str]; 24] = [
 ];
 
 fn main() {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the benchmark starts.
     if !env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -62,15 +64,17 @@ fn main() {
     let project = tempfile::tempdir().expect("a folder");
     copy_agents(project.path());
     println!("{:<50} {:>8}", "", "ms");
-    show("`true`, to compare with", || finish(&mut Command::new("true")));
+    show("`true`, to compare with", || time_to_exit(&mut Command::new("true")));
     for words in COMMANDS {
         show(&words.join(" "), || {
             let _ = fs::remove_dir_all(project.path().join("agents/one-more"));
-            finish(adjutant(project.path()).args(words))
+            time_to_exit(adjutant(program, project.path()).args(words))
         });
     }
     for server in ["serve", "gateway"] {
-        show(&format!("{server}, to its tools"), || list_tools(project.path(), server));
+        show(&format!("{server}, to its tools"), || {
+            time_to_tool_list(adjutant(program, project.path()).arg(server))
+        });
     }
 }
 
@@ -78,58 +82,6 @@ fn show(what: &str, mut measure: impl FnMut() -> Duration) {
     let mut times: Vec<Duration> = (0..ROUNDS).map(|_| measure()).collect();
     times.sort_unstable();
     let median = times[ROUNDS / 2];
-    let mark = if median > GOAL { "  over the goal of 10 ms" } else { "" };
+    let mark = if median > MAX_STARTUP_TIME { "  over the goal of 10 ms" } else { "" };
     println!("{what:<50} {:>8.1}{mark}", median.as_secs_f64() * 1e3);
-}
-
-fn adjutant(project: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_adjutant"));
-    command.arg("--root").arg(project).env("HOME", project).env("RUST_LOG", "error");
-    command
-}
-
-/// From the start of a command to its end.
-fn finish(command: &mut Command) -> Duration {
-    let begun = Instant::now();
-    let ended = command.stdin(Stdio::null()).output().expect("it starts");
-    let took = begun.elapsed();
-    let code = ended.status.code().expect("an exit code");
-    // Some have nothing to show yet, and say so.
-    assert!(code <= 2, "{command:?}: {}", String::from_utf8_lossy(&ended.stderr));
-    took
-}
-
-/// From the start of a server to its list of tools. Its end does not count: a process that watches files takes the kernel
-/// some 15 ms to put away.
-fn list_tools(project: &Path, server: &str) -> Duration {
-    let begun = Instant::now();
-    let mut child = adjutant(project)
-        .arg(server)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
-    let mut stdin = child.stdin.take().expect("its stdin");
-    let mut answers = BufReader::new(child.stdout.take().expect("its stdout")).lines();
-    let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "bench", "version": "0" } });
-    for message in [
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }),
-        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
-        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }),
-    ] {
-        writeln!(stdin, "{message}").expect("it reads");
-    }
-    let listed = answers.any(|line| line.is_ok_and(|line| line.contains("\"id\":2")));
-    let took = begun.elapsed();
-    assert!(listed, "{server} lists its tools");
-    let _ = child.kill();
-    let _ = child.wait();
-    took
-}
-
-fn copy_agents(project: &Path) {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("agents");
-    let copied = Command::new("cp").arg("-r").arg(from).arg(project).status().expect("cp starts");
-    assert!(copied.success());
 }

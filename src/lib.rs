@@ -1,36 +1,57 @@
-//! Adjutant hands work from a main agent to specialists with rights of their own.
+//! Adjutant: an MCP server that lets Claude Code delegate tasks to subagents with their own permissions.
 //!
-//! # Layout
+//! The binary is `adjutant`; the library exists for the integration tests and the benchmarks.
 //!
-//! A folder is a step of a call; they stand here in the order a call meets them.
-//! `docs/architecture.md` says what each may import, and `tests/it/architecture.rs` holds it to that.
-//!
-//! ```text
-//! server ▶ call ▶ identity ▶ catalog ▶ policy ▶ plan ▶ worker + claude ▶ outcome ▶ sessions ▶ record
-//! ```
+//! The modules are listed bottom-up: a module imports only modules above it in this file. `docs/architecture.md` has
+//! the purpose and the allowed imports of each, and `tests/it/architecture.rs` checks them.
 
-pub mod base;
+// Base.
+pub mod util;
+
+pub mod store;
+
 pub mod config;
 
-pub mod catalog;
+pub mod jsonrpc;
+
+// Operating system.
+pub mod process;
+
+pub mod runs;
+
+// Decisions.
 pub mod identity;
+
+pub mod catalog;
+
 pub mod policy;
 
+// Run of an agent.
 pub mod plan;
 
 pub mod claude;
-pub mod worker;
 
 pub mod outcome;
+
 pub mod sessions;
 
-pub mod record;
+// Records.
+pub mod audit;
 
+pub mod events;
+
+pub mod costs;
+
+pub mod telemetry;
+
+// Orchestration.
 pub mod gateway;
 
-pub mod call;
+pub mod delegation;
+
+// Clients and people.
 pub mod server;
 
-pub mod scripted;
+pub mod scripted_model;
 
 pub mod cli;

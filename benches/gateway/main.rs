@@ -1,13 +1,13 @@
 //! `execute_tool` against the direct call, against `agent-mcp-gateway`, and over HTTP against stdio, in one run.
 //!
-//! `cargo bench --bench gateway` prints three tables. The server behind all of them is `server-everything` (installed by the
-//! ordinary tests under `target/mcp-servers`), the tool is `echo`; rules and audit are on. The peer is installed from PyPI
+//! `cargo bench --bench gateway` prints three tables. The downstream server is `server-everything` (installed by `cargo
+//! test` under `target/mcp-servers`) with the tool `echo`; rules and audit log are on. The peer is installed from PyPI
 //! below `target` at first use.
 //!
-//! The first two tables are what a user's client sees: the official TypeScript and Python clients make the calls. In the third the client
-//! does next to nothing, so that nothing hides what the gateway adds; its row `relay` is a program that copies bytes between
-//! client and server and does nothing else, which is what another process in between costs at the least. Over HTTP all calls go
-//! over one connection; there «in flight» means that requests are sent ahead.
+//! The first two tables show the official TypeScript and Python clients. The third uses a minimal client, so that
+//! its own cost does not hide that of the gateway. Its row `relay` is a program that only copies bytes between client and
+//! server: the minimum cost of another process in between. Over HTTP all calls use one connection, and concurrent requests
+//! are pipelined.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,27 +18,27 @@
     reason = "a benchmark says what is wrong by failing"
 )]
 
+#[path = "../common/mod.rs"]
+mod common;
 #[allow(unreachable_pub, reason = "another benchmark uses it too")]
 mod comparison;
-mod wire;
 
+use std::env;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
-use memchr::memmem;
 use serde_json::{Value, json};
 
-use comparison::{
-    AT_ONCE, CALLS, CALLS_OF_PEER, DIRECT, Figures, HTTP, HttpGateway, IN_FLIGHT, PEER, ROUNDS,
-    STDIO, direct_call, gateway_call,
-};
-use wire::{FIRST_ID, Prepared, Wire};
+use common::client::Client;
+use common::execute_tool::{self, ANSWER, AT_ONCE, CALLS, direct_call, gateway_call};
+use common::http_gateway::HttpGateway;
+use common::statistics::{median, percentile};
+use comparison::{CALLS_OF_PEER, DIRECT, Figures, HTTP, PEER, ROUNDS, STDIO};
 
 fn main() {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the benchmark starts.
     let arguments: Vec<String> = env::args().collect();
     if let [_, word, server] = arguments.as_slice()
         && word == "--relay"
@@ -48,8 +48,8 @@ fn main() {
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
-    let Some(server) = comparison::everything() else { return };
-    let project = comparison::project(&server);
+    let Some(server) = execute_tool::everything() else { return };
+    let project = execute_tool::project(&server);
     println!("with the official TypeScript client");
     print(&comparison::with_the_typescript_client(&server, project.path()));
     if let Some(figures) = comparison::with_the_python_client(&server, project.path()) {
@@ -60,7 +60,7 @@ fn main() {
     direct.arg("stdio");
     let mut ours = Command::new(env!("CARGO_BIN_EXE_adjutant"));
     ours.arg("gateway").current_dir(project.path()).env("RUST_LOG", "error");
-    let http = HttpGateway::start(project.path());
+    let http = HttpGateway::start(env!("CARGO_BIN_EXE_adjutant").as_ref(), project.path());
     let mut all = vec![
         Contestant::new(DIRECT, direct, direct_call(), CALLS),
         Contestant::new("relay", relay_command(&server), direct_call(), CALLS),
@@ -85,7 +85,7 @@ fn relay_command(server: &Path) -> Command {
     command
 }
 
-/// Copies bytes from our stdin to a server and back.
+/// Copies bytes between stdio and a server.
 fn relay(server: &str) {
     let mut child = Command::new(server)
         .arg("stdio")
@@ -109,7 +109,7 @@ fn copy(from: &mut impl Read, to: &mut impl Write) {
     }
 }
 
-/// One of those that are compared. The rounds alternate, so that what else the machine does hits all alike.
+/// One of the compared gateways. Rounds alternate, so that other load on the machine affects all alike.
 struct Contestant {
     name: &'static str,
     client: Client,
@@ -128,17 +128,15 @@ impl Contestant {
             client.request(&mut list);
             (client, begun.elapsed())
         };
-        // Once for the caches of the system.
+        // Fills the file system cache; not counted.
         drop(begin(&mut command));
         let (client, start) = begin(&mut command);
         Self::ready(name, client, call, calls, Some(start))
     }
 
-    /// Ours over one HTTP connection.
+    /// Adjutant over one HTTP connection.
     fn over(http: &HttpGateway) -> Self {
-        let wire = Wire::connect(http);
-        let client = Client { child: None, wire, next: 0, message: Vec::new() };
-        Self::ready(HTTP, client, gateway_call(), CALLS, None)
+        Self::ready(HTTP, Client::connect(http), gateway_call(), CALLS, None)
     }
 
     fn ready(
@@ -148,17 +146,17 @@ impl Contestant {
         calls: usize,
         start: Option<Duration>,
     ) -> Self {
-        client.one_by_one(&call, 100);
+        client.one_by_one(&call, ANSWER, 100);
         Self { name, client, call, calls, start, rounds: Vec::new() }
     }
 
     fn round(&mut self) {
-        let times = self.client.one_by_one(&self.call, self.calls);
+        let times = self.client.one_by_one(&self.call, ANSWER, self.calls);
         let rate = self.client.at_once(&self.call, self.calls * AT_ONCE);
         self.rounds.push((times, rate));
     }
 
-    /// The median of the rounds' percentiles, in milliseconds.
+    /// The median of the percentiles of all rounds, in milliseconds.
     fn percentile(&self, at: f64) -> f64 {
         median(self.rounds.iter().map(|(times, _)| percentile(times, at)).collect())
     }
@@ -217,132 +215,4 @@ fn compare(title: &str, one: &Figures, other: &Figures) {
         one.p99 / other.p99,
         one.rate / other.rate,
     );
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-fn percentile(times: &[Duration], at: f64) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a position in a list"
-    )]
-    let position = ((sorted.len() - 1) as f64 * at) as usize;
-    sorted[position].as_secs_f64() * 1e3
-}
-
-struct Client {
-    /// What was started for it.
-    child: Option<Child>,
-    wire: Wire,
-    next: u64,
-    /// The last one that came.
-    message: Vec<u8>,
-}
-
-impl Client {
-    fn start(command: &mut Command) -> Self {
-        let (child, wire) = Wire::start(command);
-        let mut client = Self { child: Some(child), wire, next: 0, message: Vec::new() };
-        let hello = json!({
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "bench", "version": "0" },
-        });
-        let mut hello = client.prepare("initialize", &hello);
-        client.request(&mut hello);
-        client.wire.send(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
-        client
-    }
-
-    fn prepare(&self, method: &str, params: &Value) -> Prepared {
-        let message =
-            json!({ "jsonrpc": "2.0", "id": FIRST_ID, "method": method, "params": params });
-        self.wire.prepare(&message)
-    }
-
-    fn send(&mut self, message: &mut Prepared) {
-        self.next += 1;
-        self.wire.send(message.with(FIRST_ID + self.next));
-    }
-
-    /// Reads the next answer; notifications are passed over.
-    fn receive(&mut self) {
-        loop {
-            self.wire.receive(&mut self.message);
-            if self.says(b"\"id\":") && !self.says(b"\"method\":") {
-                return;
-            }
-        }
-    }
-
-    fn says(&self, words: &[u8]) -> bool {
-        memmem::find(&self.message, words).is_some()
-    }
-
-    /// Sends it and reads on to its answer: one to an earlier request must not make this one look quick.
-    fn request(&mut self, message: &mut Prepared) {
-        self.send(message);
-        let id = (FIRST_ID + self.next).to_string();
-        loop {
-            self.receive();
-            if self.says(id.as_bytes()) {
-                return;
-            }
-        }
-    }
-
-    fn call(&mut self, call: &mut Prepared) {
-        self.request(call);
-        let answer = String::from_utf8_lossy(&self.message);
-        assert!(answer.contains("Echo: hello"), "{answer}");
-    }
-
-    fn one_by_one(&mut self, call: &Value, calls: usize) -> Vec<Duration> {
-        let mut call = self.prepare("tools/call", call);
-        (0..calls)
-            .map(|_| {
-                let begun = Instant::now();
-                self.call(&mut call);
-                begun.elapsed()
-            })
-            .collect()
-    }
-
-    /// Calls per second with [`IN_FLIGHT`] on their way.
-    fn at_once(&mut self, call: &Value, calls: usize) -> f64 {
-        let mut call = self.prepare("tools/call", call);
-        let begun = Instant::now();
-        for _ in 0..IN_FLIGHT {
-            self.send(&mut call);
-        }
-        for _ in IN_FLIGHT..calls {
-            self.receive();
-            self.send(&mut call);
-        }
-        for _ in 0..IN_FLIGHT {
-            self.receive();
-        }
-        calls as f64 / begun.elapsed().as_secs_f64()
-    }
-
-    /// Resident memory in MB.
-    fn memory(&self) -> Option<f64> {
-        let status =
-            fs::read_to_string(format!("/proc/{}/status", self.child.as_ref()?.id())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        Some(line.trim().trim_end_matches(" kB").parse::<f64>().ok()? / 1024.0)
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }

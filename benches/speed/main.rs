@@ -1,7 +1,7 @@
-//! Every figure that is promised about speed, as ratios in one run; writes the plots and the page that shows them.
+//! All documented speed figures, as ratios within one run; writes the plots and the page that shows them.
 //!
-//! `cargo bench --bench speed` measures everything with the real `claude` 2.1.325 and a scripted model that answers after a fixed
-//! time, and writes `docs/benchmarks/`. `benches/README.md` says what it needs and how to repeat one row.
+//! `cargo bench --bench speed` measures with the real `claude` 2.1.325 and a scripted model that answers after a fixed
+//! time, and writes `docs/benchmarks/`. `benches/README.md` lists the requirements and how to repeat one row.
 
 #![allow(
     clippy::expect_used,
@@ -15,10 +15,14 @@
     reason = "a measurement that fails says so by panicking"
 )]
 
-mod bare;
+mod baseline;
+#[path = "../common/mod.rs"]
+mod common;
 #[allow(dead_code, reason = "another benchmark uses the rest of it")]
 #[path = "../gateway/comparison.rs"]
 mod comparison;
+#[path = "../common/delegation.rs"]
+mod delegation;
 mod page;
 mod plot;
 mod rows;
@@ -28,53 +32,52 @@ mod support;
 
 use std::path::Path;
 
-/// One line of the table, and one plot.
+/// One row of the table and its plot.
 pub struct Row {
-    /// The plot's file name.
+    /// File name of the plot.
     pub name: &'static str,
-    /// What is measured.
-    pub what: &'static str,
-    /// Against what.
-    pub against: &'static str,
+    /// Title of the plot.
+    pub title: &'static str,
+    /// The baseline.
+    pub baseline: &'static str,
     /// `ms`, `bytes` or `MB`.
     pub unit: &'static str,
-    /// Ours, in that unit.
+    /// Value of Adjutant, in `unit`.
     pub ours: f64,
-    /// Theirs, in that unit.
+    /// Value of the baseline, in `unit`.
     pub theirs: f64,
-    /// What the ratio is to be.
     pub goal: Goal,
 }
 
-/// What a ratio is to be.
+/// Limit of the ratio between Adjutant and the baseline.
 #[derive(Clone, Copy)]
 pub enum Goal {
-    /// Ours through theirs, at most.
+    /// Maximum of ours divided by theirs.
     AtMost(f64),
-    /// Theirs through ours, at least: so many times faster.
-    TimesFaster(f64),
+    /// Minimum of theirs divided by ours.
+    AtLeastTimesFaster(f64),
 }
 
 impl Row {
-    /// The number that the goal is about.
+    /// The ratio that the goal limits.
     pub fn ratio(&self) -> f64 {
         match self.goal {
             Goal::AtMost(_) => self.ours / self.theirs,
-            Goal::TimesFaster(_) => self.theirs / self.ours,
+            Goal::AtLeastTimesFaster(_) => self.theirs / self.ours,
         }
     }
 
-    /// Whether the goal is reached.
+    /// Returns true if the ratio meets the goal.
     pub fn is_reached(&self) -> bool {
         match self.goal {
             Goal::AtMost(most) => self.ratio() <= most,
-            Goal::TimesFaster(least) => self.ratio() >= least,
+            Goal::AtLeastTimesFaster(least) => self.ratio() >= least,
         }
     }
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the benchmark starts.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -88,7 +91,7 @@ fn main() {
         for row in measure() {
             println!(
                 "{}: {:.3} ({:.1} {} / {:.1} {})",
-                row.what,
+                row.title,
                 row.ratio(),
                 row.ours,
                 row.unit,
@@ -98,7 +101,7 @@ fn main() {
             measured.push(row);
         }
     }
-    // Half a table would stand there as if it were the whole.
+    // A partial run must not overwrite the complete table.
     if only.is_none() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/benchmarks");
         page::write(&folder, &measured);

@@ -1,12 +1,12 @@
-//! The page that shows the plots, with the command and the machine's facts.
+//! The page with the plots, the command and the properties of the machine.
 
 use std::fs;
 use std::path::Path;
 
-use crate::plot::{number, svg};
+use crate::plot::{format_number, svg};
 use crate::{Goal, Row};
 
-/// Writes a plot for each row and the page around them.
+/// Writes one plot per row and the page that contains them.
 pub fn write(folder: &Path, rows: &[Row]) {
     fs::create_dir_all(folder).unwrap();
     let mut table = String::from(
@@ -18,31 +18,31 @@ pub fn write(folder: &Path, rows: &[Row]) {
         fs::write(folder.join(&file), svg(row)).unwrap();
         let goal = match row.goal {
             Goal::AtMost(most) => format!("≤ {most}"),
-            Goal::TimesFaster(times) => format!("≥ {times} times faster"),
+            Goal::AtLeastTimesFaster(times) => format!("≥ {times} times faster"),
         };
         table.push_str(&format!(
             "| {} | {} | {} | {} | {:.3} | {goal} | {} |\n",
-            row.what,
-            row.against,
-            number(row.ours, row.unit),
-            number(row.theirs, row.unit),
+            row.title,
+            row.baseline,
+            format_number(row.ours, row.unit),
+            format_number(row.theirs, row.unit),
             row.ratio(),
             if row.is_reached() { "reached" } else { "**missed**" },
         ));
-        plots.push_str(&format!("![{}]({file})\n\n", row.what.replace('`', "")));
+        plots.push_str(&format!("![{}]({file})\n\n", row.title.replace('`', "")));
     }
     let page = format!(
         "# Benchmarks\n\nWhat a delegation through Adjutant costs, against doing the same without it. Written by `cargo bench --bench speed`; \
          [benches/README.md](../../benches/README.md) says what it needs and how each row is measured.\n\n{}\n{table}\n\
          The red line in a plot is the goal. Shorter bars are better.\n\n{}",
-        machine(),
+        machine_description(),
         plots.trim_end(),
     );
     fs::write(folder.join("README.md"), format!("{}\n", page.trim_end())).unwrap();
 }
 
-/// On what this was measured.
-fn machine() -> String {
+/// CPU, memory, kernel and load of the machine.
+fn machine_description() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
@@ -55,7 +55,7 @@ fn machine() -> String {
     format!(
         "Measured with `claude` 2.1.325 and a scripted model that answers after {} ms, on {} ({cores} cores, {} of memory, Linux {}), \
          load at the end {}. Medians of alternating rounds.\n",
-        crate::rows::ANSWER_TIME.as_millis(),
+        crate::delegation::ANSWER_TIME.as_millis(),
         field(&cpu, "model name"),
         field(&memory, "MemTotal"),
         kernel.trim(),

@@ -1,15 +1,15 @@
-//! One plot of one row: two bars and the goal, as an SVG that needs nothing but itself.
+//! The plot of one row: two bars and the goal, as a self-contained SVG.
 
 use crate::{Goal, Row};
 
 const LEFT: f64 = 170.0;
 const WIDTH: f64 = 420.0;
 
-/// The plot as text. Light and dark pages both show it: the ground is its own.
+/// The SVG text. The background is white, so that the plot is readable on light and dark pages.
 pub fn svg(row: &Row) -> String {
     let goal = match row.goal {
         Goal::AtMost(most) => row.theirs * most,
-        Goal::TimesFaster(times) => row.theirs / times,
+        Goal::AtLeastTimesFaster(times) => row.theirs / times,
     };
     let longest = row.ours.max(row.theirs).max(goal);
     let scale = |value: f64| (value / longest * WIDTH).max(1.0);
@@ -23,7 +23,7 @@ pub fn svg(row: &Row) -> String {
              <text x=\"{label:.1}\" y=\"{middle}\">{}</text>\n",
             LEFT - 8.0,
             escaped(name),
-            number(value, row.unit)
+            format_number(value, row.unit)
         )
     };
     format!(
@@ -32,14 +32,14 @@ pub fn svg(row: &Row) -> String {
          <text x=\"10\" y=\"24\" font-size=\"15\">{title}</text>\n{}{}\
          <line x1=\"{at:.1}\" y1=\"38\" x2=\"{at:.1}\" y2=\"112\" stroke=\"#b00020\" stroke-dasharray=\"4 3\"/>\n\
          <text x=\"{at:.1}\" y=\"132\" text-anchor=\"middle\" fill=\"#b00020\">goal</text>\n</svg>\n",
-        bar(44, row.against, row.theirs, "#9aa5b1"),
+        bar(44, row.baseline, row.theirs, "#9aa5b1"),
         bar(80, "Adjutant", row.ours, "#2a6f97"),
-        title = escaped(row.what),
+        title = escaped(row.title),
     )
 }
 
-/// A number as people write it.
-pub fn number(value: f64, unit: &str) -> String {
+/// A number with its unit: two decimals below 10, none above.
+pub fn format_number(value: f64, unit: &str) -> String {
     if value < 10.0 { format!("{value:.2} {unit}") } else { format!("{value:.0} {unit}") }
 }
 

@@ -1,4 +1,4 @@
-//! One audit line: who wanted what, what was decided and why, how it went.
+//! Audit entries: caller, request, decision with its reason, and outcome.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -7,113 +7,108 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::chain::Removed;
-use crate::base::{RunId, shorten, shortened};
+use super::chain::RemovedEntries;
 use crate::identity::{Caller, KnownBy};
-use crate::policy::{Decision, Evaluation};
+use crate::policy::{Decision, Verdict};
+use crate::util::{RunId, shorten, shorten_cow};
 
-/// The format of the lines; a reader of a newer one does not guess.
-pub const AUDIT_FORMAT: u32 = 1;
+/// Version of the line format of `audit.jsonl`.
+pub(crate) const AUDIT_FORMAT: u32 = 1;
 
-const MAX_NAME: usize = 256;
-const MAX_REASON: usize = 2_000;
-const MAX_ARGUMENTS: usize = 64 * 1024;
-/// Most lines are shorter.
-pub(super) const USUAL_LINE: usize = 640;
+const MAX_NAME_LEN: usize = 256;
+const MAX_REASON_LEN: usize = 2_000;
+const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
+/// Typical size of an encoded entry, used as capacity.
+pub(crate) const TYPICAL_ENTRY_BYTES: usize = 640;
 
-/// What is recorded of one request. Only `operation` is always known.
+/// The content of an audit entry. Only `operation` is mandatory.
 #[derive(Clone, Debug, Default)]
-pub struct AuditLine {
-    /// Who called.
+pub struct AuditEntry {
+    /// Name of the caller.
     pub agent: Option<String>,
-    /// How that is known.
+    /// Source of the caller's name.
     pub known_by: Option<KnownBy>,
-    /// What was asked for: `execute_tool`, `list_servers`, `run_subagent`, `approval` …
+    /// The request: `execute_tool`, `list_servers`, `run_subagent`, `approval` …
     pub operation: Cow<'static, str>,
-    /// Of which server.
     pub server: Option<String>,
-    /// Which tool, or which agent for `run_subagent`.
+    /// The tool, or for `run_subagent` the agent.
     pub tool: Option<String>,
-    /// Allowed or denied.
     pub decision: Option<Decision>,
-    /// The path of the rule that decided.
+    /// Path of the rule that decided.
     pub rule: Option<String>,
-    /// The sentence that the caller was told.
+    /// The message that the caller got.
     pub reason: Option<String>,
-    /// How long it took, in microseconds.
+    /// Duration in microseconds.
     pub latency_us: Option<u64>,
-    /// The code of the error, if it ended with one.
+    /// Error code, if the request failed.
     pub error: Option<String>,
-    /// The size of the request's arguments.
+    /// Size of the arguments in bytes.
     pub request_bytes: Option<u64>,
-    /// The size of the answer.
+    /// Size of the response in bytes.
     pub response_bytes: Option<u64>,
-    /// The run it belongs to.
     pub run_id: Option<RunId>,
-    /// The call's id, as the client or Claude Code gave it.
+    /// The call's id, as given by the client or Claude Code.
     pub call_id: Option<String>,
-    /// The arguments; written only as far as the log's options say.
+    /// The arguments; written in the detail that the log's options permit.
     pub arguments: Option<Value>,
-    /// What the rules said: the decision, its rule and its sentence, where nothing else is said above.
-    pub verdict: Option<Arc<Evaluation>>,
-    /// Which old lines were removed, in the line that says so.
-    pub(super) removed: Option<Removed>,
+    /// Supplies decision, rule and reason where the fields above have none.
+    pub verdict: Option<Arc<Verdict>>,
+    /// The removed entries, in a `log_pruned` entry.
+    pub(crate) removed: Option<RemovedEntries>,
 }
 
-impl AuditLine {
-    /// A line for an operation of which nothing else is known yet.
+impl AuditEntry {
     pub fn new(operation: impl Into<Cow<'static, str>>) -> Self {
         Self { operation: operation.into(), ..Self::default() }
     }
 
-    /// Adds who called.
+    /// Sets the caller.
     #[must_use]
-    pub fn by(mut self, caller: &Caller) -> Self {
+    pub fn with_caller(mut self, caller: &Caller) -> Self {
         self.agent = Some(caller.name.clone());
         self.known_by = Some(caller.known_by);
         self
     }
 
-    /// Adds the server and the tool that were asked for.
+    /// Sets the server and tool.
     #[must_use]
-    pub fn on(mut self, server: &str, tool: Option<&str>) -> Self {
+    pub fn with_target(mut self, server: &str, tool: Option<&str>) -> Self {
         self.server = Some(server.to_owned());
         self.tool = tool.map(str::to_owned);
         self
     }
 
-    /// Adds that it was refused before any rule was asked, by which word and in which sentence.
+    /// Sets a denial before any rule was evaluated, with error code and message.
     #[must_use]
-    pub fn refused(mut self, code: &str, sentence: String) -> Self {
+    pub fn with_denial(mut self, code: &str, sentence: String) -> Self {
         self.decision = Some(Decision::Deny);
         self.error = Some(code.to_owned());
         self.reason = Some(sentence);
         self
     }
 
-    /// Adds the decision with its rule and sentence.
+    /// Sets the verdict of the rules.
     #[must_use]
-    pub fn judged(mut self, evaluation: Arc<Evaluation>) -> Self {
+    pub fn with_verdict(mut self, evaluation: Arc<Verdict>) -> Self {
         self.verdict = Some(evaluation);
         self
     }
 }
 
-/// How much of a request's arguments is written.
+/// Detail in which arguments are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArgumentDetail {
-    /// Nothing.
     #[default]
     Never,
-    /// Their names, kinds and sizes.
+    /// Names, types and sizes of the top level.
     Redacted,
-    /// Everything, up to 64 KiB.
+    /// Complete, up to 64 KiB.
     Full,
 }
 
-/// The line as it is stored; the order of the fields is the order in the file.
+/// The encoded entry; the order of the fields is the order in the file.
 #[derive(Serialize)]
-struct Stored<'a> {
+struct StoredEntry<'a> {
     format: u32,
     seq: u64,
     time: &'a str,
@@ -147,87 +142,87 @@ struct Stored<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    removed: Option<&'a Removed>,
+    removed: Option<&'a RemovedEntries>,
     prev: &'a str,
 }
 
-/// Where a line stands in the chain.
-pub(super) struct Link<'a> {
-    pub(super) seq: u64,
-    /// Now, as it is written.
-    pub(super) time: &'a str,
-    pub(super) prev: &'a str,
+/// Position of an entry in the chain.
+pub(crate) struct EntryLink<'a> {
+    pub(crate) seq: u64,
+    /// Current time, formatted.
+    pub(crate) time: &'a str,
+    pub(crate) prev: &'a str,
 }
 
-/// Writes a line behind what is in `text`, without its line feed.
-pub(super) fn encode(
-    line: &AuditLine,
-    position: &Link<'_>,
+/// Appends the encoded entry to `text`, without a line feed.
+pub(crate) fn encode_entry(
+    line: &AuditEntry,
+    position: &EntryLink<'_>,
     detail: ArgumentDetail,
     text: &mut Vec<u8>,
 ) -> Result<(), serde_json::Error> {
     let (before, verdict) = (text.len(), line.verdict.as_deref());
     let rule = line.rule.as_deref().or(verdict.map(|verdict| &*verdict.rule.path));
-    let reason = line.reason.as_deref().or(verdict.map(Evaluation::sentence));
-    let stored = Stored {
+    let reason = line.reason.as_deref().or(verdict.map(Verdict::message));
+    let stored = StoredEntry {
         format: AUDIT_FORMAT,
         seq: position.seq,
         time: position.time,
-        agent: cut(line.agent.as_deref(), MAX_NAME),
+        agent: truncate(line.agent.as_deref(), MAX_NAME_LEN),
         known_by: line.known_by,
-        operation: shortened(&line.operation, MAX_NAME),
-        server: cut(line.server.as_deref(), MAX_NAME),
-        tool: cut(line.tool.as_deref(), MAX_NAME),
+        operation: shorten_cow(&line.operation, MAX_NAME_LEN),
+        server: truncate(line.server.as_deref(), MAX_NAME_LEN),
+        tool: truncate(line.tool.as_deref(), MAX_NAME_LEN),
         decision: line.decision.or(verdict.map(|verdict| verdict.decision)),
-        rule: cut(rule, MAX_REASON),
-        reason: cut(reason, MAX_REASON),
+        rule: truncate(rule, MAX_REASON_LEN),
+        reason: truncate(reason, MAX_REASON_LEN),
         latency_us: line.latency_us,
-        error: cut(line.error.as_deref(), MAX_NAME),
+        error: truncate(line.error.as_deref(), MAX_NAME_LEN),
         request_bytes: line.request_bytes,
         response_bytes: line.response_bytes,
         run_id: line.run_id.map(|id| id.to_string()),
-        call_id: cut(line.call_id.as_deref(), MAX_NAME),
-        arguments: line.arguments.as_ref().and_then(|value| detailed(value, detail)),
+        call_id: truncate(line.call_id.as_deref(), MAX_NAME_LEN),
+        arguments: line.arguments.as_ref().and_then(|value| arguments_in_detail(value, detail)),
         removed: line.removed.as_ref(),
         prev: position.prev,
     };
     serde_json::to_writer(&mut *text, &stored)?;
-    if !is_plain(text.get(before..).unwrap_or_default()) {
-        // What serde_json writes is always UTF-8.
+    if !is_printable_ascii(text.get(before..).unwrap_or_default()) {
+        // serde_json always writes UTF-8.
         let odd = String::from_utf8(text.split_off(before)).unwrap_or_default();
         text.extend_from_slice(escape_controls(odd).as_bytes());
     }
     Ok(())
 }
 
-fn cut(text: Option<&str>, most: usize) -> Option<Cow<'_, str>> {
-    text.map(|text| shortened(text, most))
+fn truncate(text: Option<&str>, max_chars: usize) -> Option<Cow<'_, str>> {
+    text.map(|text| shorten_cow(text, max_chars))
 }
 
-fn detailed(arguments: &Value, detail: ArgumentDetail) -> Option<Value> {
+fn arguments_in_detail(arguments: &Value, detail: ArgumentDetail) -> Option<Value> {
     match detail {
         ArgumentDetail::Never => None,
-        ArgumentDetail::Redacted => Some(redacted(arguments)),
+        ArgumentDetail::Redacted => Some(summarize_arguments(arguments)),
         ArgumentDetail::Full => {
             let bytes = arguments.to_string().len();
-            let whole = bytes <= MAX_ARGUMENTS;
+            let whole = bytes <= MAX_ARGUMENTS_BYTES;
             Some(if whole { arguments.clone() } else { json!({ "left_out_bytes": bytes }) })
         }
     }
 }
 
-/// Names, kinds and sizes of the arguments, one level deep: enough to see what was done, too little to leak.
-fn redacted(arguments: &Value) -> Value {
-    let Value::Object(members) = arguments else { return Value::from(kind(arguments)) };
+/// Replaces the arguments by names, types and sizes, one level deep, at most 64 names.
+fn summarize_arguments(arguments: &Value) -> Value {
+    let Value::Object(members) = arguments else { return Value::from(type_and_size(arguments)) };
     let shown: Map<String, Value> = members
         .iter()
         .take(64)
-        .map(|(name, value)| (shorten(name, 64), Value::from(kind(value))))
+        .map(|(name, value)| (shorten(name, 64), Value::from(type_and_size(value))))
         .collect();
     Value::Object(shown)
 }
 
-fn kind(value: &Value) -> String {
+fn type_and_size(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "boolean".to_owned(),
@@ -238,19 +233,19 @@ fn kind(value: &Value) -> String {
     }
 }
 
-/// Whether there is nothing in it but what everybody reads the same way.
-fn is_plain(json: &[u8]) -> bool {
-    // Without leaving early, which lets the compiler look at many at once.
+/// Returns true if the text is printable ASCII.
+fn is_printable_ascii(json: &[u8]) -> bool {
+    // Without an early exit the loop is vectorized.
     json.iter().fold(true, |so_far, byte| so_far & matches!(byte, b' '..=b'~'))
 }
 
-/// JSON escapes what ends a line in ASCII; some readers also break lines, or turn text around, at other characters.
-pub(super) fn escape_controls(json: String) -> String {
+/// Escapes line separators, control characters and bidirectional marks, most of which JSON leaves as they are.
+pub(crate) fn escape_controls(json: String) -> String {
     let harmful = |c: char| {
         c.is_control()
             || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    if is_plain(json.as_bytes()) || !json.contains(harmful) {
+    if is_printable_ascii(json.as_bytes()) || !json.contains(harmful) {
         return json;
     }
     let mut escaped = String::with_capacity(json.len() + 16);

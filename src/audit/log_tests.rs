@@ -1,17 +1,17 @@
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::thread;
+use std::{fs, thread};
 
+use super::super::verify::{ChainFault, Verification};
 use super::*;
+use crate::audit::verify;
 use crate::identity::{Caller, KnownBy};
 use crate::policy::{GatewayRules, evaluate};
-use crate::record::{ChainFault, Verification, verify};
 use serde_json::{Value, json};
 
-struct Folder(tempfile::TempDir);
+struct TestLog(tempfile::TempDir);
 
-impl Folder {
+impl TestLog {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -24,11 +24,11 @@ impl Folder {
         AuditLog::open(&self.path(), AuditOptions::default())
     }
 
-    /// A log of `count` lines.
+    /// Creates a log with `count` entries.
     fn with_lines(count: usize) -> Self {
         let folder = Self::new();
         let log = folder.log();
-        (0..count).for_each(|number| log.record(&AuditLine::new(format!("op{number}"))).unwrap());
+        (0..count).for_each(|number| log.write(&AuditEntry::new(format!("op{number}"))).unwrap());
         folder
     }
 
@@ -46,25 +46,34 @@ impl Folder {
         verify(&self.path(), |_| {}).unwrap()
     }
 
-    /// What is wrong: the line and the kind.
-    fn faults(&self) -> Vec<(u64, ChainFault)> {
+    fn rotated(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.path().parent().unwrap()).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let mut rotated: Vec<_> =
+            paths.filter(|path| path.to_str().unwrap().contains("audit.0")).collect();
+        rotated.sort();
+        rotated
+    }
+
+    /// Returns line and kind of each problem.
+    fn problems(&self) -> Vec<(u64, ChainFault)> {
         self.verify().problems.iter().map(|problem| (problem.line, problem.kind)).collect()
     }
 }
 
 #[test]
-fn a_line_says_who_what_why_and_never_the_arguments() {
-    let folder = Folder::new();
+fn entries_name_caller_decision_and_reason_but_no_arguments() {
+    let folder = TestLog::new();
     let rules = r#"{"agents":{"dev":{"allow":{"servers":["db"]}}}}"#;
     let rules = GatewayRules::parse(rules, Path::new("/x/rules.json")).unwrap().0;
     let caller = Caller::new("dev", KnownBy::Asserted);
-    let mut line = AuditLine::new("execute_tool")
-        .by(&caller)
-        .on("db", Some("query"))
-        .judged(Arc::new(evaluate(&rules, "dev", "db", Some("query"))));
+    let mut line = AuditEntry::new("execute_tool")
+        .with_caller(&caller)
+        .with_target("db", Some("query"))
+        .with_verdict(Arc::new(evaluate(&rules, "dev", "db", Some("query"))));
     line.latency_us = Some(1500);
     line.arguments = Some(json!({"sql": "secret-value"}));
-    folder.log().record(&line).unwrap();
+    folder.log().write(&line).unwrap();
     let mut stored: Value = serde_json::from_str(&folder.lines()[0]).unwrap();
     stored["time"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     stored["time"] = json!("now");
@@ -82,13 +91,13 @@ fn a_line_says_who_what_why_and_never_the_arguments() {
 }
 
 #[test]
-fn arguments_are_written_as_far_as_they_were_asked_for() {
+fn arguments_are_logged_in_the_configured_detail() {
     let written = |arguments| {
-        let folder = Folder::new();
+        let folder = TestLog::new();
         let options = AuditOptions { arguments, ..AuditOptions::default() };
-        let mut line = AuditLine::new("execute_tool");
+        let mut line = AuditEntry::new("execute_tool");
         line.arguments = Some(json!({"key": "secret", "list": [1, 2]}));
-        AuditLog::open(&folder.path(), options).record(&line).unwrap();
+        AuditLog::open(&folder.path(), options).write(&line).unwrap();
         serde_json::from_str::<Value>(&folder.lines()[0]).unwrap()["arguments"].clone()
     };
     assert_eq!(written(ArgumentDetail::Never), Value::Null);
@@ -98,7 +107,7 @@ fn arguments_are_written_as_far_as_they_were_asked_for() {
 
 #[test]
 fn e3_the_files_are_private() {
-    let folder = Folder::with_lines(1);
+    let folder = TestLog::with_lines(1);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&folder.path()), 0o600);
     assert_eq!(mode(&folder.path().with_file_name("audit.jsonl.head")), 0o600);
@@ -106,109 +115,104 @@ fn e3_the_files_are_private() {
 }
 
 #[test]
-fn an_untouched_log_is_sound_also_after_a_restart() {
-    let folder = Folder::with_lines(3);
-    folder.log().record(&AuditLine::new("later")).unwrap();
+fn an_unmodified_log_is_intact_after_a_restart() {
+    let folder = TestLog::with_lines(3);
+    folder.log().write(&AuditEntry::new("later")).unwrap();
     let found = folder.verify();
     assert_eq!((found.lines, found.problems), (4, vec![]));
     assert!(verify(&folder.0.path().join("none.jsonl"), |_| {}).unwrap().problems.is_empty());
 }
 
 #[test]
-fn h2_a_changed_line_is_found() {
-    let folder = Folder::with_lines(5);
+fn h2_a_changed_entry_is_detected() {
+    let folder = TestLog::with_lines(5);
     folder.rewrite(|lines| lines[2] = lines[2].replace("op2", "op9"));
-    assert_eq!(folder.faults(), [(4, ChainFault::Changed)]);
-    let folder = Folder::with_lines(5);
+    assert_eq!(folder.problems(), [(4, ChainFault::Changed)]);
+    let folder = TestLog::with_lines(5);
     folder.rewrite(|lines| lines[4] = lines[4].replace("op4", "op9"));
-    assert_eq!(folder.faults(), [(0, ChainFault::Changed)], "the newest line too");
+    assert_eq!(folder.problems(), [(0, ChainFault::Changed)], "the newest line too");
 }
 
 #[test]
-fn h2_a_missing_line_is_found() {
-    let folder = Folder::with_lines(5);
+fn h2_a_missing_entry_is_detected() {
+    let folder = TestLog::with_lines(5);
     folder.rewrite(|lines| drop(lines.remove(1)));
     let found = folder.verify();
     assert_eq!(found.problems[0].message, "number 2 is missing before it");
-    assert_eq!(folder.faults(), [(2, ChainFault::Missing)]);
-    let folder = Folder::with_lines(5);
+    assert_eq!(folder.problems(), [(2, ChainFault::Missing)]);
+    let folder = TestLog::with_lines(5);
     folder.rewrite(|lines| drop(lines.drain(..3)));
-    assert_eq!(folder.faults(), [(1, ChainFault::Missing)], "also the first ones");
+    assert_eq!(folder.problems(), [(1, ChainFault::Missing)], "also the first ones");
 }
 
 #[test]
-fn h2_reordered_lines_are_found() {
-    let folder = Folder::with_lines(5);
+fn h2_reordered_entries_are_detected() {
+    let folder = TestLog::with_lines(5);
     folder.rewrite(|lines| lines.swap(1, 2));
-    assert!(folder.faults().contains(&(3, ChainFault::Reordered)), "{:?}", folder.verify());
-    let folder = Folder::with_lines(5);
+    assert!(folder.problems().contains(&(3, ChainFault::Reordered)), "{:?}", folder.verify());
+    let folder = TestLog::with_lines(5);
     folder.rewrite(|lines| lines.insert(1, lines[0].clone()));
-    assert!(folder.faults().contains(&(2, ChainFault::Reordered)), "a line twice");
+    assert!(folder.problems().contains(&(2, ChainFault::Reordered)), "a line twice");
 }
 
 #[test]
-fn h2_a_cut_at_the_end_is_found_and_stays_found() {
-    let folder = Folder::with_lines(5);
+fn h2_truncation_is_detected_even_after_further_writes() {
+    let folder = TestLog::with_lines(5);
     folder.rewrite(|lines| lines.truncate(3));
-    assert_eq!(folder.faults(), [(0, ChainFault::Truncated)]);
-    folder.log().record(&AuditLine::new("later")).unwrap();
+    assert_eq!(folder.problems(), [(0, ChainFault::Truncated)]);
+    folder.log().write(&AuditEntry::new("later")).unwrap();
     assert_eq!(folder.verify().problems[0].message, "numbers 4 to 5 are missing before it");
-    let folder = Folder::with_lines(5);
+    let folder = TestLog::with_lines(5);
     fs::remove_file(folder.path()).unwrap();
-    assert_eq!(folder.faults(), [(0, ChainFault::Truncated)], "all of it");
+    assert_eq!(folder.problems(), [(0, ChainFault::Truncated)], "all of it");
 }
 
 #[test]
-fn h2_a_replaced_file_is_found() {
-    let (folder, other) = (Folder::with_lines(5), Folder::with_lines(5));
+fn h2_a_replaced_file_is_detected() {
+    let (folder, other) = (TestLog::with_lines(5), TestLog::with_lines(5));
     fs::copy(other.path(), folder.path()).unwrap();
-    assert_eq!(folder.faults(), [(0, ChainFault::Changed)]);
+    assert_eq!(folder.problems(), [(0, ChainFault::Changed)]);
     fs::remove_file(folder.path().with_file_name("audit.jsonl.head")).unwrap();
-    assert_eq!(folder.faults(), [(0, ChainFault::Replaced)]);
+    assert_eq!(folder.problems(), [(0, ChainFault::Replaced)]);
 }
 
 #[test]
-fn a_line_that_was_never_finished_is_taken_out_and_that_is_said() {
-    let folder = Folder::with_lines(2);
+fn a_torn_entry_is_removed_and_logged() {
+    let folder = TestLog::with_lines(2);
     let mut bytes = fs::read(folder.path()).unwrap();
     bytes.extend_from_slice(b"{\"format\":1,\"se");
     fs::write(folder.path(), bytes).unwrap();
-    folder.log().record(&AuditLine::new("later")).unwrap();
+    folder.log().write(&AuditEntry::new("later")).unwrap();
     assert_eq!(folder.verify().problems, []);
     assert!(folder.lines()[2].contains("log_repaired"), "{:?}", folder.lines());
 }
 
 #[test]
-fn a_writer_that_died_between_line_and_note_leaves_a_sound_log() {
-    let folder = Folder::with_lines(2);
+fn a_crash_between_entry_and_head_leaves_an_intact_log() {
+    let folder = TestLog::with_lines(2);
     let head = folder.path().with_file_name("audit.jsonl.head");
     let note = fs::read(&head).unwrap();
-    folder.log().record(&AuditLine::new("the note of this one is lost")).unwrap();
+    folder.log().write(&AuditEntry::new("the note of this one is lost")).unwrap();
     fs::write(&head, note).unwrap();
     assert_eq!(folder.verify().problems, []);
-    folder.log().record(&AuditLine::new("later")).unwrap();
+    folder.log().write(&AuditEntry::new("later")).unwrap();
     let found = folder.verify();
     assert_eq!((found.lines, found.problems), (4, vec![]));
 }
 
 #[test]
 fn rotation_keeps_the_chain() {
-    let folder = Folder::new();
+    let folder = TestLog::new();
     let options = AuditOptions { rotate_bytes: 600, ..AuditOptions::default() };
     let log = AuditLog::open(&folder.path(), options);
     let other = AuditLog::open(&folder.path(), options);
     for _ in 0..10 {
-        log.record(&AuditLine::new("one")).unwrap();
-        other.record(&AuditLine::new("two")).unwrap();
+        log.write(&AuditEntry::new("one")).unwrap();
+        other.write(&AuditEntry::new("two")).unwrap();
     }
     let found = folder.verify();
     assert_eq!((found.lines, &found.problems), (20, &vec![]));
-    let mut rotated: Vec<_> = fs::read_dir(folder.path().parent().unwrap())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.to_str().unwrap().contains("audit.0"))
-        .collect();
-    rotated.sort();
+    let rotated = folder.rotated();
     assert!(rotated.len() > 2, "{rotated:?}");
     fs::remove_file(&rotated[1]).unwrap();
     assert_eq!(folder.verify().problems[0].kind, ChainFault::Missing);
@@ -216,11 +220,11 @@ fn rotation_keeps_the_chain() {
 
 #[test]
 fn h3_control_characters_cannot_forge_a_line() {
-    let folder = Folder::new();
-    let mut line = AuditLine::new("execute_tool")
-        .on("db\n{\"seq\":2}", Some("x\u{2028}\u{85}\r\u{1b}[2J\u{202e}"));
+    let folder = TestLog::new();
+    let mut line = AuditEntry::new("execute_tool")
+        .with_target("db\n{\"seq\":2}", Some("x\u{2028}\u{85}\r\u{1b}[2J\u{202e}"));
     line.error = Some("BAD\u{0}\u{7f}\u{9b}".to_owned());
-    folder.log().record(&line).unwrap();
+    folder.log().write(&line).unwrap();
     let text = fs::read_to_string(folder.path()).unwrap();
     assert_eq!(text.chars().filter(|c| c.is_control()).collect::<String>(), "\n", "{text:?}");
     assert!(!text.contains(['\u{2028}', '\u{202e}']));
@@ -230,29 +234,29 @@ fn h3_control_characters_cannot_forge_a_line() {
 }
 
 #[test]
-fn h2_a_log_that_cannot_be_written_stops_calls_unless_told_otherwise() {
-    let folder = Folder::new();
+fn h2_an_unwritable_log_rejects_calls_unless_fail_open() {
+    let folder = TestLog::new();
     fs::create_dir_all(folder.path()).unwrap();
-    let refused = folder.log().record(&AuditLine::new("x")).unwrap_err();
+    let refused = folder.log().write(&AuditEntry::new("x")).unwrap_err();
     assert!(refused.to_string().contains("cannot be written"), "{refused}");
     let lenient = AuditOptions { fail_closed: false, ..AuditOptions::default() };
     let log = AuditLog::open(&folder.path(), lenient);
-    log.record(&AuditLine::new("x")).unwrap();
+    log.write(&AuditEntry::new("x")).unwrap();
     assert!(log.problem().is_some(), "and it is said");
     fs::remove_dir(folder.path()).unwrap();
-    log.record(&AuditLine::new("x")).unwrap();
+    log.write(&AuditEntry::new("x")).unwrap();
     assert_eq!((log.problem(), folder.lines().len()), (None, 1), "it heals by itself");
 }
 
 #[test]
-fn many_threads_and_openings_make_one_chain() {
-    let folder = Folder::new();
+fn concurrent_writers_make_one_chain() {
+    let folder = TestLog::new();
     let options = AuditOptions { rotate_bytes: 20_000, ..AuditOptions::default() };
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 let log = AuditLog::open(&folder.path(), options);
-                (0..100).for_each(|_| log.record(&AuditLine::new("x")).unwrap());
+                (0..100).for_each(|_| log.write(&AuditEntry::new("x")).unwrap());
             });
         }
     });
@@ -261,27 +265,27 @@ fn many_threads_and_openings_make_one_chain() {
 }
 
 #[test]
-fn old_files_are_removed_and_the_log_says_so() {
-    let folder = Folder::new();
+fn expired_files_are_removed_and_the_removal_is_logged() {
+    let folder = TestLog::new();
     let options = AuditOptions { rotate_bytes: 1, ..AuditOptions::default() };
     let log = AuditLog::open(&folder.path(), options);
-    (0..5).for_each(|number| log.record(&AuditLine::new(format!("op{number}"))).unwrap());
-    let rotated = || super::rotated_files(&folder.path()).unwrap();
+    (0..5).for_each(|number| log.write(&AuditEntry::new(format!("op{number}"))).unwrap());
+    let rotated = || folder.rotated();
     assert_eq!(rotated().len(), 4);
     let long_ago = std::time::SystemTime::now() - Duration::from_hours(48);
-    for (_, file) in rotated().iter().take(3) {
+    for file in rotated().iter().take(3) {
         fs::File::options().append(true).open(file).unwrap().set_modified(long_ago).unwrap();
     }
     let keeps_a_day = AuditOptions { retention: Some(Duration::from_hours(24)), ..options };
-    AuditLog::open(&folder.path(), keeps_a_day).record(&AuditLine::new("later")).unwrap();
-    let left: Vec<u64> = rotated().iter().map(|(last, _)| *last).collect();
-    assert_eq!(left[0], 4, "the three old ones are gone: {left:?}");
+    AuditLog::open(&folder.path(), keeps_a_day).write(&AuditEntry::new("later")).unwrap();
+    let left = rotated();
+    assert!(left[0].ends_with("audit.000000000004.jsonl"), "the three old ones are gone: {left:?}");
     let mut said = Vec::new();
     let found = verify(&folder.path(), |line| said.push(line.to_owned())).unwrap();
     assert_eq!(found.problems, [], "{said:?}");
     assert!(said.iter().any(|line| line.contains("log_pruned")), "{said:?}");
-    // What the log did not remove itself is missing, as before.
-    fs::remove_file(&rotated()[0].1).unwrap();
+    // Files that the log did not remove itself count as missing.
+    fs::remove_file(&rotated()[0]).unwrap();
     let found = verify(&folder.path(), |_| {}).unwrap();
     assert_eq!(found.problems[0].kind, ChainFault::Missing, "{:?}", found.problems);
 }

@@ -1,187 +1,145 @@
-//! Reads the log as it was written and says where it is not.
+//! Verification of the audit log's hash chain.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::audit::name_parts;
-use super::chain::{BEFORE_THE_FIRST, Head, Place, hash_of, rotated_number};
-use crate::base::{LockBusy, snapshot_shared_log};
+use super::chain::{ChainHead, ChainLink, GENESIS_HASH, sha256_hex};
+use crate::store::{LockError, LogLine, snapshot_log};
 
-const PATIENCE: Duration = Duration::from_secs(5);
-pub(super) const MAX_LINE: u64 = 1 << 20;
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_PROBLEMS: usize = 100;
-const NO_NOTE: &str = "the note beside it (`.head`) is missing or unreadable, so a cut at the end cannot be ruled out";
+const NO_HEAD: &str = "the note beside it (`.head`) is missing or unreadable, so a cut at the end cannot be ruled out";
 
-/// What was found.
+/// Result of a verification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verification {
-    /// How many lines were read.
+pub(crate) struct Verification {
+    /// Number of lines read.
     pub lines: u64,
-    /// The hash of the newest: keep it elsewhere, and a later log must still have it.
+    /// Hash of the newest entry. If stored elsewhere, it proves later that the log still contains this entry.
     pub newest_hash: String,
-    /// What is wrong; empty if the log is as it was written.
+    /// Deviations found, at most 100; empty for an intact log.
     pub problems: Vec<ChainProblem>,
 }
 
-/// One place where the log is not as it was written.
+/// A deviation in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ChainProblem {
-    /// The file.
+pub(crate) struct ChainProblem {
     pub file: PathBuf,
-    /// The line in that file, counted from one; 0 for the file as a whole.
+    /// Line number, starting at 1; 0 for the file as a whole.
     pub line: u64,
-    /// `changed`, `missing`, `reordered`, `truncated`, `unreadable`, `replaced`.
     pub kind: ChainFault,
-    /// What was seen, one line.
+    /// Description in one line.
     pub message: String,
 }
 
-/// What can be wrong.
+/// Kinds of deviations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ChainFault {
-    /// A line, or the hash that the next one carries, is not what was written.
+pub(crate) enum ChainFault {
+    /// The line, or the hash in the next one, was changed.
     Changed,
-    /// Lines are gone.
+    /// Entries are missing.
     Missing,
-    /// A line stands where another belongs.
+    /// The entry has a lower number than expected.
     Reordered,
-    /// The end is gone.
+    /// Entries at the end are missing.
     Truncated,
-    /// A line is no audit line.
+    /// The line is not an audit entry.
     Unreadable,
-    /// The file, or the note beside it, is not the one that was written.
+    /// The file or its `.head` was replaced.
     Replaced,
 }
 
-/// Reads the whole log, rotated files first, and gives each line to `each`.
-pub fn verify(path: &Path, mut each: impl FnMut(&str)) -> Result<Verification, LockBusy> {
-    let snapshot = snapshot_shared_log(path, PATIENCE, || {
-        Ok(rotated_files(path)?.into_iter().map(|(_, path)| path).collect())
-    })?;
-    let note = snapshot.note.unwrap_or_default();
-    let head = Head::read(&note);
-    let mut reader = Reader::new(head.as_ref().map_or(0, |head| head.seq));
-    for (file, open, bytes) in snapshot.files {
-        reader.file(&file, open, bytes, &mut each)?;
+/// Verifies the whole log, rotated files first, and calls `each` for every line.
+///
+/// The lock is held only while the files are opened; waiting for it takes at most 5 s.
+pub(crate) fn verify(path: &Path, mut each: impl FnMut(&str)) -> Result<Verification, LockError> {
+    let (note, segments) = snapshot_log(path, LOCK_TIMEOUT)?;
+    let note = note.unwrap_or_default();
+    let head: Option<ChainHead> = serde_json::from_slice(&note).ok();
+    let mut reader = ChainReader::new(head.as_ref().map_or(0, |head| head.seq));
+    for segment in segments {
+        segment.read_lines(|line| {
+            reader.check_line(&segment.path, &line);
+            each(&String::from_utf8_lossy(line.bytes));
+        })?;
     }
-    reader.finish();
+    reader.report_late_start();
     match head {
         Some(head) => reader.compare_with(path, &head),
-        // Before the first line there is no note, or an empty one.
+        // Before the first entry the head is missing or empty.
         None if reader.verification.lines == 0 && note.is_empty() => {}
-        None => reader.problem(path, 0, ChainFault::Replaced, NO_NOTE.to_owned()),
+        None => reader.add_problem(path, 0, ChainFault::Replaced, NO_HEAD.to_owned()),
     }
     Ok(reader.verification)
 }
 
-/// The rotated files of a log, oldest first, each with the number of its last line.
-pub(super) fn rotated_files(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (stem, extension) = name_parts(path);
-    let mut found = Vec::new();
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
-        let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| rotated_number(name, stem, extension));
-        found.extend(number.map(|number| (number, folder.join(&name))));
-    }
-    found.sort();
-    Ok(found)
-}
-
-struct Reader {
-    /// The number and hash of the line before.
+struct ChainReader {
+    /// Number and hash of the previous entry.
     seq: u64,
     hash: String,
-    /// The hash of the line that the note speaks of, once it was met.
-    noted_seq: u64,
-    noted_hash: Option<String>,
-    /// The first line, where it is not the first of all: a later line must say what became of those before it.
+    /// Hash of the entry that the head names, once read.
+    head_seq: u64,
+    hash_at_head: Option<String>,
+    /// Set if the first entry is not number 1: a later `log_pruned` entry must explain that.
     late_start: Option<LateStart>,
     verification: Verification,
 }
 
-/// Lines before the first one that is left.
+/// A first remaining entry with a number above 1.
 struct LateStart {
     file: PathBuf,
-    place: Place,
+    link: ChainLink,
 }
 
-impl Reader {
-    fn new(noted_seq: u64) -> Self {
-        let newest_hash = BEFORE_THE_FIRST.to_owned();
+impl ChainReader {
+    fn new(head_seq: u64) -> Self {
+        let newest_hash = GENESIS_HASH.to_owned();
         let verification = Verification { lines: 0, newest_hash, problems: Vec::new() };
         Self {
             seq: 0,
-            hash: BEFORE_THE_FIRST.to_owned(),
-            noted_seq,
-            noted_hash: None,
+            hash: GENESIS_HASH.to_owned(),
+            head_seq,
+            hash_at_head: None,
             late_start: None,
             verification,
         }
     }
 
-    fn file(
-        &mut self,
-        path: &Path,
-        file: File,
-        bytes: u64,
-        each: &mut impl FnMut(&str),
-    ) -> io::Result<()> {
-        let mut input = BufReader::new(file.take(bytes));
-        for number in 1.. {
-            let mut line = Vec::new();
-            if (&mut input).take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
-                break;
-            }
-            let whole = line.pop_if(|last| *last == b'\n').is_some();
-            if !whole {
-                let message = "a line that was never finished, or is longer than any";
-                self.problem(path, number, ChainFault::Unreadable, message.to_owned());
-            }
-            self.line(path, number, &line);
-            each(&String::from_utf8_lossy(&line));
+    fn check_line(&mut self, path: &Path, line: &LogLine<'_>) {
+        if !line.is_complete {
+            let message = "a line that was never finished, or is longer than any";
+            self.add_problem(path, line.number, ChainFault::Unreadable, message.to_owned());
         }
-        Ok(())
-    }
-
-    fn line(&mut self, path: &Path, number: u64, line: &[u8]) {
         self.verification.lines += 1;
-        let hash = hash_of(line);
-        if let Ok(place) = serde_json::from_slice::<Place>(line) {
-            self.place(path, number, place);
+        let hash = sha256_hex(line.bytes);
+        if let Ok(place) = serde_json::from_slice::<ChainLink>(line.bytes) {
+            self.check_link(path, line.number, place);
         } else {
             let message = "this is no audit line".to_owned();
-            self.problem(path, number, ChainFault::Unreadable, message);
+            self.add_problem(path, line.number, ChainFault::Unreadable, message);
             self.seq += 1;
         }
-        if self.seq == self.noted_seq {
-            self.noted_hash = Some(hash.clone());
+        if self.seq == self.head_seq {
+            self.hash_at_head = Some(hash.clone());
         }
         self.verification.newest_hash.clone_from(&hash);
         self.hash = hash;
     }
 
-    fn place(&mut self, path: &Path, number: u64, place: Place) {
+    fn check_link(&mut self, path: &Path, number: u64, place: ChainLink) {
         let expected = self.seq + 1;
-        self.note_removed(&place);
+        self.explain_late_start(&place);
         if self.verification.lines == 1 && place.seq > 1 {
             self.seq = place.seq;
-            self.late_start = Some(LateStart { file: path.to_path_buf(), place });
+            self.late_start = Some(LateStart { file: path.to_path_buf(), link: place });
             return;
         }
         if place.seq < expected {
             let message = format!("number {} stands where {expected} belongs", place.seq);
-            self.problem(path, number, ChainFault::Reordered, message);
+            self.add_problem(path, number, ChainFault::Reordered, message);
         } else if place.seq > expected {
             let last = place.seq - 1;
             let message = if last == expected {
@@ -189,7 +147,7 @@ impl Reader {
             } else {
                 format!("numbers {expected} to {last} are missing before it")
             };
-            self.problem(path, number, ChainFault::Missing, message);
+            self.add_problem(path, number, ChainFault::Missing, message);
         } else if place.prev != self.hash {
             let message = match self.seq {
                 0 => "the first line carries the hash of a line before it".to_owned(),
@@ -197,45 +155,45 @@ impl Reader {
                     "number {before} was changed, or the hash of it that number {expected} carries"
                 ),
             };
-            self.problem(path, number, ChainFault::Changed, message);
+            self.add_problem(path, number, ChainFault::Changed, message);
         }
         self.seq = place.seq;
     }
 
-    /// A line that says that older ones were removed explains a late start. Of several files some may still be there.
-    fn note_removed(&mut self, place: &Place) {
+    /// Accepts the late start if a `log_pruned` entry covers it. Some of the removed files may still exist.
+    fn explain_late_start(&mut self, place: &ChainLink) {
         let (Some(start), Some(removed)) = (&self.late_start, &place.removed) else { return };
-        let last_missing = start.place.seq - 1;
+        let last_missing = start.link.seq - 1;
         let explained = removed.through > last_missing
-            || (removed.through == last_missing && removed.hash == start.place.prev);
+            || (removed.through == last_missing && removed.hash == start.link.prev);
         if explained {
             self.late_start = None;
         }
     }
 
-    /// A beginning that nobody explained is a gap.
-    fn finish(&mut self) {
-        let Some(LateStart { file, place }) = self.late_start.take() else { return };
+    /// Reports a late start that no entry explains.
+    fn report_late_start(&mut self) {
+        let Some(LateStart { file, link: place }) = self.late_start.take() else { return };
         let message = match place.seq - 1 {
             1 => "number 1 is missing before it".to_owned(),
             last => format!("numbers 1 to {last} are missing before it"),
         };
-        self.problem(&file, 1, ChainFault::Missing, message);
+        self.add_problem(&file, 1, ChainFault::Missing, message);
     }
 
-    /// Holds what was read against the note beside the file.
-    fn compare_with(&mut self, path: &Path, head: &Head) {
+    /// Compares the last entry with the head.
+    fn compare_with(&mut self, path: &Path, head: &ChainHead) {
         if self.seq < head.seq {
             let message =
                 format!("the log ends with number {}, but {} was written", self.seq, head.seq);
-            self.problem(path, 0, ChainFault::Truncated, message);
-        } else if head.seq > 0 && self.noted_hash.as_deref() != Some(head.hash.as_str()) {
+            self.add_problem(path, 0, ChainFault::Truncated, message);
+        } else if head.seq > 0 && self.hash_at_head.as_deref() != Some(head.hash.as_str()) {
             let message = format!("number {} is not the line that was written last", head.seq);
-            self.problem(path, 0, ChainFault::Changed, message);
+            self.add_problem(path, 0, ChainFault::Changed, message);
         }
     }
 
-    fn problem(&mut self, path: &Path, line: u64, kind: ChainFault, message: String) {
+    fn add_problem(&mut self, path: &Path, line: u64, kind: ChainFault, message: String) {
         if self.verification.problems.len() < MAX_PROBLEMS {
             let file = path.to_path_buf();
             self.verification.problems.push(ChainProblem { file, line, kind, message });

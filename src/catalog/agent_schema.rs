@@ -1,6 +1,6 @@
-//! The files as they are written: types that exist for their JSON Schema, which editors complete and check by.
+//! Types of the front matter that exist only for its JSON Schema, used by editors.
 //!
-//! Reading does not go through them: a hand-written walk says what is wrong far better than a derived one.
+//! Files are not deserialized into these types: the hand-written parser reports better errors.
 
 #![expect(dead_code, reason = "only the schema of these types is used, never a value")]
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 /// The front matter of `agents/<name>/agent.md`.
 #[derive(JsonSchema)]
 #[schemars(title = "Adjutant agent")]
-pub(super) struct AgentFile {
+pub(crate) struct AgentFile {
     /// Equals the folder's name.
     name: Option<String>,
     /// What people see instead of the name.
@@ -63,6 +63,9 @@ pub(super) struct AgentFile {
     tools: Option<OneOrMany>,
     /// Takes away again.
     policy: Option<PolicyPart>,
+    /// Permits changes of the control files (agent files, gateway rules, hooks, settings) and reading Adjutant's own files.
+    /// Default: false.
+    may_change_project_config: Option<bool>,
     /// MCP servers of its own, and shared ones by name.
     mcp_servers: Option<ServersPart>,
     /// The form of the answer. Default: text, or json where there is a schema.
@@ -237,7 +240,7 @@ enum Isolation {
 /// Which tools, and the commands that are told.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(super) struct HookEntryPart {
+pub(crate) struct HookEntryPart {
     /// A name, `Edit|Write`, or a regular expression. Default: all.
     matcher: Option<String>,
     /// The commands.
@@ -247,7 +250,7 @@ pub(super) struct HookEntryPart {
 /// One command; the payload is on its stdin.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(super) struct HookPart {
+pub(crate) struct HookPart {
     /// Always `command`.
     #[schemars(regex(pattern = "^command$"))]
     r#type: Option<String>,

@@ -1,4 +1,4 @@
-//! `agents/defaults.yaml` as it is written, for its JSON Schema.
+//! Types of `agents/defaults.yaml` that exist only for its JSON Schema.
 
 #![expect(dead_code, reason = "only the schema of these types is used, never a value")]
 
@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
-use super::written::HookEntryPart;
+use super::agent_schema::HookEntryPart;
 
 /// `agents/defaults.yaml`: what every agent gets unless its own file says otherwise, and the orchestrator's limits.
 #[derive(JsonSchema)]
 #[schemars(title = "Adjutant defaults", deny_unknown_fields)]
-pub(super) struct DefaultsFile {
+pub(crate) struct DefaultsFile {
     /// The whole call, in milliseconds. Default: 300000.
     #[schemars(range(min = 1, max = 86_400_000))]
     timeout_ms: Option<u64>,

@@ -1,39 +1,35 @@
-//! What is wrong in a file, where, and what to write instead.
+//! Diagnostics: findings about files, with position and help.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// One finding about one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// Whether the file can be used all the same.
     pub severity: Severity,
-    /// A stable word for programs, such as `unknown-key`.
+    /// Stable identifier, such as `unknown-key`.
     pub code: &'static str,
-    /// The file, relative to the project's root where it lies below it.
+    /// Relative to the project root if below it.
     pub file: PathBuf,
-    /// The line, from 1.
+    /// Counted from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// In characters, counted from 1.
     pub column: usize,
-    /// How many characters are meant; at least 1.
+    /// Length in characters, at least 1.
     pub length: usize,
-    /// What is wrong, in one line.
+    /// One line.
     pub message: String,
-    /// What to write instead.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// Whether it makes its file unusable.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 }
 
-/// `agents/x/agent.md:3:1: what is wrong (what to write)`: one line, for logs and refusals.
+/// `agents/x/agent.md:3:1: message (help)`: one line, for logs and refusals.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, column, message, .. } = self;
@@ -45,12 +41,11 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// The file is used, but it may not say what its author thinks.
+    /// The file is used, but may not mean what its author intended.
     Warning,
 }

@@ -1,4 +1,4 @@
-//! The effective contract of an agent: every setting, with where it came from.
+//! Effective settings of an agent, each with its source.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,117 +6,114 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::front_matter;
-use super::hooks::Hook;
-use super::load::{read_text, relative};
-use super::model::{Agent, Callers};
-use super::positions::Positions;
+use super::load::{display_path, read_text};
 use super::problem::Problems;
-use super::stamp::Stamps;
+use crate::catalog::model::{Agent, AllowedCallers, UserHook};
+use crate::catalog::parse::{SourcePositions, front_matter};
 use crate::config::Settings;
+use crate::store::FileDependencies;
 
-/// One setting of an agent.
+/// A setting with its effective value and source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Setting {
-    /// The key it has in `agent.md`.
+pub(crate) struct EffectiveSetting {
+    /// Key in `agent.md`.
     pub key: &'static str,
-    /// What holds; variables as they were written.
+    /// Effective value; variables as written.
     pub value: Value,
-    /// Where it was said.
-    pub source: Source,
+    pub source: SettingSource,
 }
 
-/// Where a setting came from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "from")]
-pub enum Source {
-    /// A file says so.
+pub(crate) enum SettingSource {
+    /// Set in a file.
     File {
-        /// Relative to the project's root.
+        /// Relative to the project root.
         file: PathBuf,
-        /// The line of the key.
+        /// Line of the key.
         line: usize,
     },
-    /// No file says otherwise.
+    /// Built-in default.
     BuiltIn,
 }
 
-/// Every setting of an agent, in the order of `docs/agent-file.md`.
-pub fn contract(settings: &Settings, agent: &Agent) -> Vec<Setting> {
-    let own = Lines::of_agent(settings, agent);
-    let common = Lines::of_defaults(settings);
+/// Returns all settings of an agent, in the order of `docs/agent-file.md`.
+pub(crate) fn effective_settings(settings: &Settings, agent: &Agent) -> Vec<EffectiveSetting> {
+    let own = KeyLines::of_agent(settings, agent);
+    let common = KeyLines::of_defaults(settings);
     let mut all = Vec::new();
-    for (key, value) in values(agent) {
-        let source = own.source(key).or_else(|| common.source(key)).unwrap_or(Source::BuiltIn);
-        all.push(Setting { key, value, source });
+    for (key, value) in setting_values(agent) {
+        let source =
+            own.source(key).or_else(|| common.source(key)).unwrap_or(SettingSource::BuiltIn);
+        all.push(EffectiveSetting { key, value, source });
     }
     all
 }
 
-/// The line of a rule in an agent's file, such as `policy.tools.exclude[1]`, or of what stands around it.
-pub fn rule_line(settings: &Settings, agent: &Agent, path: &str) -> Option<u32> {
-    let positions = Lines::of_agent(settings, agent).positions;
+/// Returns the line of a rule such as `policy.tools.exclude[1]`, or of its nearest ancestor.
+pub(crate) fn rule_line(settings: &Settings, agent: &Agent, path: &str) -> Option<u32> {
+    let positions = KeyLines::of_agent(settings, agent).positions;
     let top = path.split(['.', '[']).next().unwrap_or(path);
     positions.line_of(top)?;
-    u32::try_from(positions.value(path).line).ok()
+    u32::try_from(positions.value_position(path).line).ok()
 }
 
-/// The lines of a file's top-level keys.
-struct Lines {
+/// Lines of the top-level keys of one file.
+struct KeyLines {
     file: PathBuf,
-    positions: Positions,
+    positions: SourcePositions,
 }
 
-impl Lines {
+impl KeyLines {
     fn of_agent(settings: &Settings, agent: &Agent) -> Self {
-        let file = relative(&settings.root, &agent.file);
-        let text = read_text(&settings.root, &agent.file, &file, &mut Stamps::default());
+        let file = display_path(&settings.root, &agent.file);
+        let text = read_text(&settings.root, &agent.file, &file, &mut FileDependencies::default());
         let text = text.ok().flatten().unwrap_or_default();
         let positions = front_matter::split(&text, &mut Problems::default())
-            .map(|parts| Positions::of(parts.yaml, parts.first_line));
+            .map(|parts| SourcePositions::parse(parts.yaml, parts.first_line));
         Self { file, positions: positions.unwrap_or_default() }
     }
 
     fn of_defaults(settings: &Settings) -> Self {
         let path = settings.defaults_file();
-        let file = relative(&settings.root, &path);
-        let text = read_text(&settings.root, &path, &file, &mut Stamps::default());
+        let file = display_path(&settings.root, &path);
+        let text = read_text(&settings.root, &path, &file, &mut FileDependencies::default());
         let text = text.ok().flatten().unwrap_or_default();
-        Self { file, positions: Positions::of(&text, 1) }
+        Self { file, positions: SourcePositions::parse(&text, 1) }
     }
 
-    fn source(&self, key: &str) -> Option<Source> {
+    fn source(&self, key: &str) -> Option<SettingSource> {
         let line = self.positions.line_of(key)?;
-        Some(Source::File { file: self.file.clone(), line })
+        Some(SettingSource::File { file: self.file.clone(), line })
     }
 }
 
-fn values(agent: &Agent) -> Vec<(&'static str, Value)> {
-    let mut all = what_it_is(agent);
-    all.extend(what_it_may(agent));
-    all.extend(how_it_answers(agent));
-    all.extend(its_limits(agent));
+fn setting_values(agent: &Agent) -> Vec<(&'static str, Value)> {
+    let mut all = identity_settings(agent);
+    all.extend(permission_settings(agent));
+    all.extend(output_settings(agent));
+    all.extend(limit_settings(agent));
     all
 }
 
-fn what_it_is(agent: &Agent) -> Vec<(&'static str, Value)> {
+fn identity_settings(agent: &Agent) -> Vec<(&'static str, Value)> {
     vec![
         ("name", json!(agent.name)),
         ("display_name", json!(agent.display_name)),
         ("description", json!(agent.description)),
         ("session", json!(agent.session)),
-        ("allowed_callers", callers(&agent.allowed_callers)),
+        ("allowed_callers", callers_json(&agent.allowed_callers)),
         ("model", json!(agent.model)),
         ("effort", json!(agent.effort)),
         ("cwd", json!(agent.cwd)),
         ("add_dirs", json!(agent.add_dirs)),
         ("env", json!(agent.env)),
-        ("hooks", hooks(&agent.hooks)),
+        ("hooks", hooks_json(&agent.hooks)),
     ]
 }
 
-fn what_it_may(agent: &Agent) -> Vec<(&'static str, Value)> {
-    let rules = |rules: &[super::model::RuleText]| -> Vec<String> {
+fn permission_settings(agent: &Agent) -> Vec<(&'static str, Value)> {
+    let rules = |rules: &[crate::catalog::model::RuleText]| -> Vec<String> {
         rules.iter().map(ToString::to_string).collect()
     };
     let permissions = &agent.permissions;
@@ -139,11 +136,12 @@ fn what_it_may(agent: &Agent) -> Vec<(&'static str, Value)> {
                 "trusted": policy.trusted_servers,
             }),
         ),
+        ("may_change_project_config", json!(agent.may_change_project_config)),
         ("mcp_servers", json!(agent.servers)),
     ]
 }
 
-fn how_it_answers(agent: &Agent) -> Vec<(&'static str, Value)> {
+fn output_settings(agent: &Agent) -> Vec<(&'static str, Value)> {
     vec![
         ("output_format", json!(agent.output.format)),
         ("output_schema", json!(agent.output.schema)),
@@ -152,7 +150,7 @@ fn how_it_answers(agent: &Agent) -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn its_limits(agent: &Agent) -> Vec<(&'static str, Value)> {
+fn limit_settings(agent: &Agent) -> Vec<(&'static str, Value)> {
     let limits = &agent.limits;
     vec![
         ("timeout_ms", milliseconds(limits.timeout)),
@@ -166,7 +164,7 @@ fn its_limits(agent: &Agent) -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn hooks(hooks: &[Hook]) -> Value {
+fn hooks_json(hooks: &[UserHook]) -> Value {
     hooks
         .iter()
         .map(
@@ -175,10 +173,10 @@ fn hooks(hooks: &[Hook]) -> Value {
         .collect()
 }
 
-fn callers(callers: &Callers) -> Value {
+fn callers_json(callers: &AllowedCallers) -> Value {
     match callers {
-        Callers::Anyone => json!(["*"]),
-        Callers::Named(names) => json!(names),
+        AllowedCallers::Anyone => json!(["*"]),
+        AllowedCallers::Named(names) => json!(names),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Extensions: bundles of agents and MCP servers below `extensions/`, each in a folder that nothing of it leaves.
+//! Extensions: bundles of agents and MCP servers below `extensions/`, each confined to its directory.
 //!
-//! An extension brings agents and servers and grants nothing: its public servers stand behind the gateway, whose rules
-//! decide, and its private ones belong to its own agents alone.
+//! An extension grants no permission: its public servers are subject to the gateway rules, its private servers are
+//! available to its own agents only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,15 +12,16 @@ use serde_json::{Map, Value};
 
 use super::diagnostic::{Diagnostic, Severity};
 use super::extension_servers::{self, Visibility};
-use super::json_file::{JsonCheck, member};
-use super::load::{read_text, relative, whole_file};
-use super::model::ServerEntry;
-use super::stamp::Stamps;
-use crate::base::{AgentName, Lined, LinedMember, LinedValue};
+use super::load::{display_path, file_error, read_text};
+use crate::catalog::model::ServerEntry;
+use crate::catalog::parse::{JsonCheck, member};
+use crate::store::FileDependencies;
+use crate::util::{AgentName, SpannedKind, SpannedMember, SpannedValue};
 
-/// Our own form first; the other is read where that is missing.
-const MANIFESTS: [&str; 2] = ["extension.json", "gemini-extension.json"];
-const KEYS: [&str; 12] = [
+/// Manifest file names in order of precedence.
+/// A directory below `extensions/` with one of them is an extension.
+pub(crate) const EXTENSION_MANIFESTS: [&str; 2] = ["extension.json", "gemini-extension.json"];
+const MANIFEST_KEYS: [&str; 12] = [
     "name",
     "version",
     "description",
@@ -29,128 +30,123 @@ const KEYS: [&str; 12] = [
     "author",
     "license",
     "homepage",
-    // What the other form has and has no meaning here.
+    // Keys of the `gemini-extension.json` format that are ignored.
     "contextFileName",
     "excludeTools",
     "settings",
     "themes",
 ];
 
-/// One extension, as far as it can be used.
+/// An extension. Without agents and servers if its manifest has errors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Extension {
-    /// Its folder's name.
+    /// Directory name.
     pub name: String,
-    /// Its manifest.
+    /// Path of the manifest.
     pub file: PathBuf,
-    /// Its agents.
     pub agents: Vec<ExtensionAgent>,
-    /// Its servers.
     pub servers: Vec<ExtensionServer>,
-    /// What was found about it; with an error in its manifest nothing of it counts.
+    /// Findings about the manifest.
     #[serde(skip)]
     pub diagnostics: Vec<Diagnostic>,
     #[serde(skip)]
-    pub(super) folder: PathBuf,
+    pub(crate) dir: PathBuf,
     #[serde(skip)]
-    pub(super) stamps: Stamps,
+    pub(crate) dependencies: FileDependencies,
 }
 
-/// An agent of an extension.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExtensionAgent {
-    /// Its name.
     pub name: String,
-    /// Its file, inside the extension and without symlinks.
+    /// Canonical path inside the extension.
     pub file: PathBuf,
     #[serde(skip)]
     line: u32,
 }
 
-/// A server of an extension.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExtensionServer {
-    /// Its name.
     pub name: String,
-    /// Who can have it.
     pub visibility: Visibility,
-    /// As an agent's own server.
+    /// As an entry of an agent file.
     #[serde(skip)]
-    pub(super) entry: ServerEntry,
+    pub(crate) entry: ServerEntry,
     /// As an entry of `.mcp.json`.
     #[serde(skip)]
-    pub written: Value,
+    pub mcp_json_entry: Value,
     #[serde(skip)]
     line: u32,
 }
 
 impl Extension {
-    /// Whether anything about it is an error.
     pub fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(Diagnostic::is_error)
     }
 
-    /// The servers that its agents have and nobody else.
-    pub(super) fn private_servers(&self) -> Vec<ServerEntry> {
+    /// Returns the servers available to the extension's agents only.
+    pub(crate) fn private_servers(&self) -> Vec<ServerEntry> {
         let private = |server: &&ExtensionServer| server.visibility == Visibility::Private;
         self.servers.iter().filter(private).map(|server| server.entry.clone()).collect()
     }
 }
 
-/// Reads all extensions of the project. What has the name of one of `agents`, one of `servers` or of another
-/// extension's is left out and said.
-pub(super) fn load(root: &Path, agents: &[String], servers: &BTreeSet<String>) -> Vec<Extension> {
+/// Reads all extensions of the project.
+///
+/// Agents whose names clash with `agents` and public servers whose names clash with `servers`, or with those of another
+/// extension, are left out and reported.
+pub(crate) fn load(root: &Path, agents: &[String], servers: &BTreeSet<String>) -> Vec<Extension> {
     let listing = fs::read_dir(root.join("extensions")).into_iter().flatten().flatten();
     let mut found: Vec<Extension> = listing
         .filter(|item| !item.file_name().to_string_lossy().starts_with('.'))
-        .filter_map(|item| read(root, &item.path()))
+        .filter_map(|item| read_extension(root, &item.path()))
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
-    refuse_taken_agents(root, &mut found, agents);
-    refuse_taken_servers(root, &mut found, servers);
+    remove_duplicate_agents(root, &mut found, agents);
+    remove_duplicate_servers(root, &mut found, servers);
     found
 }
 
-/// Every file that may say what an extension is: their changes change servers and agents.
-pub fn extension_manifests(root: &Path) -> Vec<PathBuf> {
-    let folders = fs::read_dir(root.join("extensions")).into_iter().flatten().flatten();
-    folders.flat_map(|folder| MANIFESTS.map(|name| folder.path().join(name))).collect()
+/// Returns all possible manifest paths; a change of any may change servers and agents.
+pub(crate) fn extension_manifests(root: &Path) -> Vec<PathBuf> {
+    let dirs = fs::read_dir(root.join("extensions")).into_iter().flatten().flatten();
+    dirs.flat_map(|dir| EXTENSION_MANIFESTS.map(|name| dir.path().join(name))).collect()
 }
 
-/// The public servers of all extensions, by name, as entries of `.mcp.json`. `taken` are the names that are there already.
-pub fn public_servers(root: &Path, taken: &BTreeSet<String>) -> Vec<(String, Value)> {
+/// Returns the public servers of all extensions as entries of `.mcp.json`, except names in `taken`.
+pub(crate) fn public_servers(root: &Path, taken: &BTreeSet<String>) -> Vec<(String, Value)> {
     let public = |server: &ExtensionServer| server.visibility == Visibility::Public;
     load(root, &[], taken)
         .into_iter()
         .flat_map(|extension| extension.servers)
         .filter(public)
-        .map(|server| (server.name, server.written))
+        .map(|server| (server.name, server.mcp_json_entry))
         .collect()
 }
 
-fn read(root: &Path, path: &Path) -> Option<Extension> {
+fn read_extension(root: &Path, path: &Path) -> Option<Extension> {
     let name = path.file_name()?.to_string_lossy().into_owned();
-    let file = MANIFESTS.map(|name| path.join(name)).into_iter().find(|file| file.exists())?;
-    let shown = relative(root, &file);
+    let file =
+        EXTENSION_MANIFESTS.map(|name| path.join(name)).into_iter().find(|file| file.exists())?;
+    let shown = display_path(root, &file);
     let mut extension = Extension {
         name: name.clone(),
         agents: Vec::new(),
         servers: Vec::new(),
         diagnostics: Vec::new(),
-        folder: path.to_path_buf(),
-        stamps: Stamps::default(),
+        dir: path.to_path_buf(),
+        dependencies: FileDependencies::default(),
         file,
     };
-    extension.diagnostics.extend(second_manifest(root, path));
-    match folder_of(root, path, &name) {
-        Ok(folder) => extension.folder = folder,
+    extension.diagnostics.extend(shadowed_manifest(root, path));
+    match resolve_dir(root, path, &name) {
+        Ok(dir) => extension.dir = dir,
         Err((code, message)) => {
-            extension.diagnostics.push(whole_file(&shown, code, message));
+            extension.diagnostics.push(file_error(&shown, code, message));
             return Some(extension);
         }
     }
-    let folder = extension.folder.clone();
-    match read_text(&folder, &extension.file, &shown, &mut extension.stamps) {
+    let dir = extension.dir.clone();
+    match read_text(&dir, &extension.file, &shown, &mut extension.dependencies) {
         Ok(Some(text)) => read_manifest(root, &text, &shown, &mut extension),
         Ok(None) => return None,
         Err(problem) => extension.diagnostics.push(*problem),
@@ -162,28 +158,28 @@ fn read(root: &Path, path: &Path) -> Option<Extension> {
     Some(extension)
 }
 
-/// A manifest that has no effect because there is one in our own form.
-fn second_manifest(root: &Path, path: &Path) -> Option<Diagnostic> {
-    let [own, other] = MANIFESTS.map(|name| path.join(name));
+/// Warning about `gemini-extension.json` beside `extension.json`.
+fn shadowed_manifest(root: &Path, path: &Path) -> Option<Diagnostic> {
+    let [own, other] = EXTENSION_MANIFESTS.map(|name| path.join(name));
     let both = own.exists() && other.exists();
     let message = "`extension.json` is read, and nothing of this file counts".to_owned();
     both.then(|| Diagnostic {
         severity: Severity::Warning,
         help: Some("keep one of the two".to_owned()),
-        ..whole_file(&relative(root, &other), "second-manifest", message)
+        ..file_error(&display_path(root, &other), "second-manifest", message)
     })
 }
 
-/// The folder without symlinks; it must lie in the project and have a name that can be used.
-fn folder_of(root: &Path, path: &Path, name: &str) -> Result<PathBuf, (&'static str, String)> {
+/// Returns the canonical directory, which must be below `root` and have a valid name.
+fn resolve_dir(root: &Path, path: &Path, name: &str) -> Result<PathBuf, (&'static str, String)> {
     if let Err(error) = name.parse::<AgentName>() {
         return Err(("invalid-name", error.to_string()));
     }
-    let folder = path.canonicalize().map_err(|error| ("unreadable", error.to_string()))?;
-    if folder.starts_with(root) {
-        return Ok(folder);
+    let dir = path.canonicalize().map_err(|error| ("unreadable", error.to_string()))?;
+    if dir.starts_with(root) {
+        return Ok(dir);
     }
-    let message = format!("the extension leads out of the project, to `{}`", folder.display());
+    let message = format!("the extension leads out of the project, to `{}`", dir.display());
     Err(("symlink-leaves-project", message))
 }
 
@@ -195,35 +191,35 @@ fn read_manifest(root: &Path, text: &str, shown: &Path, extension: &mut Extensio
     {
         warn_about_keys(members, &mut check);
         check_name(members, value.line, extension, &mut check);
-        let places = Places { root, folder: &extension.folder };
-        extension.servers = read_servers(members, &values, &places, &mut check);
-        extension.agents = read_agents(members, &places, &mut check);
+        let dirs = ExtensionDirs { root, dir: &extension.dir };
+        extension.servers = read_servers(members, &values, &dirs, &mut check);
+        extension.agents = read_agents(members, &dirs, &mut check);
     }
     extension.diagnostics.extend(check.found);
 }
 
-/// What stands around an extension.
-pub(super) struct Places<'p> {
-    pub(super) root: &'p Path,
-    pub(super) folder: &'p Path,
+/// Directories that placeholders in a manifest refer to.
+pub(crate) struct ExtensionDirs<'p> {
+    pub(crate) root: &'p Path,
+    pub(crate) dir: &'p Path,
 }
 
-fn warn_about_keys(members: &[LinedMember], check: &mut JsonCheck<'_>) {
-    for member in members.iter().filter(|member| !KEYS.contains(&member.key.as_str())) {
+fn warn_about_keys(members: &[SpannedMember], check: &mut JsonCheck<'_>) {
+    for member in members.iter().filter(|member| !MANIFEST_KEYS.contains(&member.key.as_str())) {
         let message = format!("unknown key `{}`", member.key);
         check.warning("unknown-key", member.line, message, "it has no effect");
     }
 }
 
 fn check_name(
-    members: &[LinedMember],
+    members: &[SpannedMember],
     line: u32,
     extension: &Extension,
     check: &mut JsonCheck<'_>,
 ) {
     check.required_text(members, "name", line);
     let Some(name) = member(members, "name") else { return };
-    if let Lined::String(written) = &name.value.value
+    if let SpannedKind::String(written) = &name.value.kind
         && *written != extension.name
     {
         let message = format!("`{written}` lies in the folder `{}`", extension.name);
@@ -232,9 +228,9 @@ fn check_name(
 }
 
 fn read_servers(
-    members: &[LinedMember],
+    members: &[SpannedMember],
     values: &Map<String, Value>,
-    places: &Places<'_>,
+    dirs: &ExtensionDirs<'_>,
     check: &mut JsonCheck<'_>,
 ) -> Vec<ExtensionServer> {
     let Some(servers) = member(members, "mcpServers") else { return Vec::new() };
@@ -243,12 +239,12 @@ fn read_servers(
     for server in lined {
         let written = values.get("mcpServers").and_then(|all| all.get(&server.key));
         let Some(written) = written else { continue };
-        match extension_servers::read(&server.key, written, places) {
+        match extension_servers::parse_server(&server.key, written, dirs) {
             Ok((visibility, entry, written)) => read.push(ExtensionServer {
                 name: server.key.clone(),
                 visibility,
                 entry,
-                written,
+                mcp_json_entry: written,
                 line: server.line,
             }),
             Err(problem) => {
@@ -261,18 +257,18 @@ fn read_servers(
 }
 
 fn read_agents(
-    members: &[LinedMember],
-    places: &Places<'_>,
+    members: &[SpannedMember],
+    dirs: &ExtensionDirs<'_>,
     check: &mut JsonCheck<'_>,
 ) -> Vec<ExtensionAgent> {
     let Some(agents) = member(members, "agents") else { return Vec::new() };
     let list = check.list(&agents.value, "`agents`").unwrap_or_default();
-    list.iter().filter_map(|agent| read_agent(agent, places, check)).collect()
+    list.iter().filter_map(|agent| read_agent(agent, dirs, check)).collect()
 }
 
 fn read_agent(
-    agent: &LinedValue,
-    places: &Places<'_>,
+    agent: &SpannedValue,
+    dirs: &ExtensionDirs<'_>,
     check: &mut JsonCheck<'_>,
 ) -> Option<ExtensionAgent> {
     let members = check.object(agent, "an agent of the extension")?;
@@ -284,7 +280,7 @@ fn read_agent(
         check.error("invalid-name", agent.line, error.to_string(), "");
         return None;
     }
-    match inside(places.folder, path) {
+    match resolve_agent_file(dirs.dir, path) {
         Ok(file) => Some(ExtensionAgent { name: name.to_owned(), file, line: agent.line }),
         Err(why) => {
             let message = format!("`{path}` cannot be the agent `{name}`: {why}");
@@ -295,30 +291,30 @@ fn read_agent(
     }
 }
 
-fn text<'m>(members: &'m [LinedMember], key: &str) -> Option<&'m str> {
-    match &member(members, key)?.value.value {
-        Lined::String(text) => Some(text),
+fn text<'m>(members: &'m [SpannedMember], key: &str) -> Option<&'m str> {
+    match &member(members, key)?.value.kind {
+        SpannedKind::String(text) => Some(text),
         _ => None,
     }
 }
 
-/// The agent's file, every symlink followed; it must still lie inside the extension.
-fn inside(folder: &Path, path: &str) -> Result<PathBuf, String> {
+/// Returns the canonical file of an agent, which must be inside the extension.
+fn resolve_agent_file(dir: &Path, path: &str) -> Result<PathBuf, String> {
     let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     if path.is_empty() || !Path::new(path).components().all(plain) {
         return Err("a path stays inside the extension".to_owned());
     }
-    let target = folder.join(path);
+    let target = dir.join(path);
     let target = if target.is_dir() { target.join("agent.md") } else { target };
     let file = target.canonicalize().map_err(|error| error.to_string())?;
-    if !file.starts_with(folder) {
+    if !file.starts_with(dir) {
         return Err(format!("it leads out of the extension, to `{}`", file.display()));
     }
     if file.is_file() { Ok(file) } else { Err("it is no file".to_owned()) }
 }
 
-/// One name for one agent: whoever is in the project keeps it, of two extensions neither has it.
-fn refuse_taken_agents(root: &Path, found: &mut [Extension], taken: &[String]) {
+/// Removes agents with duplicate names: project agents keep the name, of two extensions neither does.
+fn remove_duplicate_agents(root: &Path, found: &mut [Extension], taken: &[String]) {
     let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for name in taken {
         let owner = format!("agents/{name}/agent.md");
@@ -326,20 +322,20 @@ fn refuse_taken_agents(root: &Path, found: &mut [Extension], taken: &[String]) {
     }
     for extension in &*found {
         for agent in &extension.agents {
-            let owner = relative(root, &agent.file).display().to_string();
+            let owner = display_path(root, &agent.file).display().to_string();
             owners.entry(agent.name.to_lowercase()).or_default().push(owner);
         }
     }
     for extension in found {
         let (agents, file) = (std::mem::take(&mut extension.agents), extension.file.clone());
         for agent in agents {
-            let own = relative(root, &agent.file).display().to_string();
-            match others(&owners, &agent.name.to_lowercase(), &own) {
+            let own = display_path(root, &agent.file).display().to_string();
+            match other_owners(&owners, &agent.name.to_lowercase(), &own) {
                 Some(others) => {
                     let what = format!("the agent `{}` is there twice: here", agent.name);
                     extension
                         .diagnostics
-                        .push(clash(root, &file, agent.line, &what, &own, &others));
+                        .push(duplicate_name(root, &file, agent.line, &what, &own, &others));
                 }
                 None => extension.agents.push(agent),
             }
@@ -347,27 +343,27 @@ fn refuse_taken_agents(root: &Path, found: &mut [Extension], taken: &[String]) {
     }
 }
 
-/// One name for one public server. Private ones are nobody else's business.
-fn refuse_taken_servers(root: &Path, found: &mut [Extension], taken: &BTreeSet<String>) {
+/// Removes public servers with duplicate names. Private servers may share names.
+fn remove_duplicate_servers(root: &Path, found: &mut [Extension], taken: &BTreeSet<String>) {
     let public = |server: &ExtensionServer| server.visibility == Visibility::Public;
     let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for name in taken {
         owners.entry(name.clone()).or_default().push(".mcp.json".to_owned());
     }
     for extension in &*found {
-        let own = relative(root, &extension.file).display().to_string();
+        let own = display_path(root, &extension.file).display().to_string();
         for server in extension.servers.iter().filter(|server| public(server)) {
             owners.entry(server.name.clone()).or_default().push(own.clone());
         }
     }
     for extension in found {
         let (servers, file) = (std::mem::take(&mut extension.servers), extension.file.clone());
-        let own = relative(root, &file).display().to_string();
+        let own = display_path(root, &file).display().to_string();
         for server in servers {
-            match others(&owners, &server.name, &own).filter(|_| public(&server)) {
+            match other_owners(&owners, &server.name, &own).filter(|_| public(&server)) {
                 Some(others) => {
                     let what = format!("the server `{}` is there twice: here", server.name);
-                    extension.diagnostics.push(clash(
+                    extension.diagnostics.push(duplicate_name(
                         root,
                         &file,
                         server.line,
@@ -382,20 +378,27 @@ fn refuse_taken_servers(root: &Path, found: &mut [Extension], taken: &BTreeSet<S
     }
 }
 
-/// Who else has the name.
-fn others(owners: &BTreeMap<String, Vec<String>>, name: &str, own: &str) -> Option<String> {
+/// Returns all other owners of the name.
+fn other_owners(owners: &BTreeMap<String, Vec<String>>, name: &str, own: &str) -> Option<String> {
     let all = owners.get(name)?;
-    // The same file twice is a clash too.
+    // A second entry of the same file counts as another owner.
     let mut others: Vec<&str> = all.iter().map(String::as_str).collect();
     let at = others.iter().position(|owner| *owner == own)?;
     others.remove(at);
     (!others.is_empty()).then(|| others.join("` and `"))
 }
 
-fn clash(root: &Path, file: &Path, line: u32, what: &str, own: &str, others: &str) -> Diagnostic {
-    let shown = relative(root, file);
+fn duplicate_name(
+    root: &Path,
+    file: &Path,
+    line: u32,
+    what: &str,
+    own: &str,
+    others: &str,
+) -> Diagnostic {
+    let shown = display_path(root, file);
     let mut check = JsonCheck::new(&shown);
     let message = format!("{what} (`{own}`) and in `{others}`");
     check.error("duplicate-name", line, message, "rename one of them; this one is left out");
-    check.found.pop().unwrap_or_else(|| whole_file(&shown, "duplicate-name", what.to_owned()))
+    check.found.pop().unwrap_or_else(|| file_error(&shown, "duplicate-name", what.to_owned()))
 }

@@ -1,20 +1,20 @@
-//! JSON Schemas of the files people write.
+//! JSON Schemas of agent files and `defaults.yaml`.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
-use super::written::AgentFile;
-use super::written_defaults::DefaultsFile;
+use super::agent_schema::AgentFile;
+use super::defaults_schema::DefaultsFile;
 
-/// The schema of the front matter of `agent.md`.
-pub fn agent_schema() -> Schema {
+/// Schema of the front matter of `agent.md`.
+pub(crate) fn agent_schema() -> Schema {
     schema::<AgentFile>()
 }
 
-/// The schema of `agents/defaults.yaml`.
-pub fn defaults_schema() -> Schema {
+/// Schema of `agents/defaults.yaml`.
+pub(crate) fn defaults_schema() -> Schema {
     schema::<DefaultsFile>()
 }
 
@@ -25,7 +25,7 @@ fn schema<T: JsonSchema>() -> Schema {
         .into_root_schema_for::<T>()
 }
 
-/// A key may be left away, but a key without a value is a mistake.
+/// Removes `null` from property types: a key may be absent, but not without a value.
 fn forbid_null(schema: &mut Schema) {
     let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else {
         return;
@@ -55,7 +55,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::catalog::{keys, read_defaults};
+    use crate::catalog::parse::{agent_keys, defaults};
 
     fn properties(schema: &Schema) -> BTreeSet<&str> {
         let properties = schema.get("properties").and_then(|value| value.as_object()).unwrap();
@@ -63,8 +63,11 @@ mod tests {
     }
 
     #[test]
-    fn the_schemas_have_exactly_the_keys_that_are_read() {
-        assert_eq!(properties(&agent_schema()), keys::known().collect());
-        assert_eq!(properties(&defaults_schema()), read_defaults::KEYS.iter().copied().collect());
+    fn schemas_have_exactly_the_parsed_keys() {
+        assert_eq!(properties(&agent_schema()), agent_keys::known_keys().collect());
+        assert_eq!(
+            properties(&defaults_schema()),
+            defaults::DEFAULTS_KEYS.iter().copied().collect()
+        );
     }
 }

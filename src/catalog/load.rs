@@ -1,91 +1,93 @@
-//! Reads the whole `agents/` folder: side by side, and again only what changed.
+//! Loads all agents in parallel; unchanged ones are taken from the previous snapshot.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
+use std::{fs, io, thread};
 
 use serde_json::Value;
 
-use super::defaults::{Defaults, Orchestration};
 use super::diagnostic::{Diagnostic, Severity};
 use super::extensions::{self, Extension, ExtensionAgent};
-use super::load_agent::{self, Surroundings};
-use super::model::ServerEntry;
-use super::read_defaults::read_defaults;
-use super::snapshot::{Common, Entry, Snapshot};
-use super::stamp::{Stamp, Stamps};
-use crate::base::{RESERVED_MAIN, ReadRefused, read_bounded, read_inside, without_controls};
+use super::load_agent::{self, LoadContext};
+use super::snapshot::{CatalogEntry, SharedDefaults, Snapshot};
+use crate::catalog::model::{Defaults, Orchestration, ServerEntry};
+use crate::catalog::parse::parse_defaults;
 use crate::config::{GatewayFiles, Settings};
+use crate::store::{
+    BoundedReadError, FileDependencies, FileVersion, read_bounded, read_within_root,
+};
+use crate::util::{RESERVED_MAIN, strip_control_chars};
 
-/// The most bytes of an agent's file or of `defaults.yaml` that are read.
-pub(super) const MAX_FILE_BYTES: u64 = 1024 * 1024;
+/// Maximum size of an agent's file and of `defaults.yaml`.
+pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Below this a second thread costs more than it brings.
-const AGENTS_PER_THREAD: usize = 64;
+/// Minimum number of agents per load to use threads; below it threads cost more than they save.
+const MIN_AGENTS_FOR_THREADS: usize = 64;
 
-/// Reads everything; entries of `previous` whose files did not change are kept.
-pub(super) fn load(settings: &Settings, previous: Option<&Snapshot>) -> Snapshot {
+/// Loads a snapshot; keeps entries of `previous` whose files are unchanged.
+pub(crate) fn load_snapshot(settings: &Settings, previous: Option<&Snapshot>) -> Snapshot {
     let common = match previous {
-        Some(previous) if previous.common.stamps.hold() => Arc::clone(&previous.common),
-        _ => Arc::new(load_common(settings)),
+        Some(previous) if previous.common.dependencies.are_current() => {
+            Arc::clone(&previous.common)
+        }
+        _ => Arc::new(load_defaults(settings)),
     };
     let previous = previous.filter(|previous| Arc::ptr_eq(&previous.common, &common));
-    let (mut folders, mut diagnostics) = list_folders(settings);
-    let extensions = load_extensions(settings, &folders);
+    let (mut dirs, mut diagnostics) = list_agent_dirs(settings);
+    let extensions = load_extensions(settings, &dirs);
     for extension in &extensions {
         diagnostics.extend(extension.diagnostics.iter().cloned());
-        folders.extend(folders_of(extension));
+        dirs.extend(extension_agent_dirs(extension));
     }
-    let names: Vec<String> = folders.iter().map(|folder| folder.name.clone()).collect();
-    let twins = twins(&names);
-    let around = Surroundings {
+    let names: Vec<String> = dirs.iter().map(|dir| dir.name.clone()).collect();
+    let duplicates = duplicate_names(&names);
+    let context = LoadContext {
         root: &settings.root,
         names: &names,
-        twins: &twins,
+        duplicate_names: &duplicates,
         common: &common,
         previous,
     };
-    Snapshot::new(load_all(&folders, &around), common, diagnostics, extensions)
+    Snapshot::new(load_entries(&dirs, &context), common, diagnostics, extensions)
 }
 
-/// Names that differ only in upper and lower case: one folder on many disks, so never two agents.
-fn twins(names: &[String]) -> HashSet<String> {
+/// Returns lower-cased names that occur more than once.
+/// Case-insensitive file systems treat such directories as one, so none of them is an agent.
+fn duplicate_names(names: &[String]) -> HashSet<String> {
     let mut seen = HashSet::new();
     names.iter().map(|name| name.to_lowercase()).filter(|name| !seen.insert(name.clone())).collect()
 }
 
-/// A folder below `agents/`, or the place of an extension's agent.
+/// Directory of an agent, below `agents/` or in an extension.
 #[derive(Clone, Debug)]
-pub(super) struct Folder {
-    pub(super) name: String,
-    pub(super) path: PathBuf,
-    pub(super) is_symlink: bool,
-    /// The agent's file.
-    pub(super) file: PathBuf,
-    /// The extension it comes from.
-    pub(super) lender: Option<Lender>,
+pub(crate) struct AgentDir {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) is_symlink: bool,
+    /// Path of the agent's file.
+    pub(crate) file: PathBuf,
+    /// Set for an agent of an extension.
+    pub(crate) extension: Option<ExtensionGrants>,
 }
 
-/// What an extension gives to its agents, and how far they may reach.
+/// Servers that an extension grants to its agents, and the directory that confines them.
 #[derive(Clone, Debug)]
-pub(super) struct Lender {
-    pub(super) name: String,
-    /// Nothing of the agent may lie outside of it.
-    pub(super) folder: PathBuf,
-    pub(super) servers: Vec<ServerEntry>,
-    pub(super) stamps: Stamps,
+pub(crate) struct ExtensionGrants {
+    pub(crate) name: String,
+    /// Files of the agent outside this directory are rejected.
+    pub(crate) dir: PathBuf,
+    pub(crate) servers: Vec<ServerEntry>,
+    pub(crate) dependencies: FileDependencies,
 }
 
-fn load_extensions(settings: &Settings, folders: &[Folder]) -> Vec<Extension> {
-    let agents: Vec<String> = folders.iter().map(|folder| folder.name.clone()).collect();
+fn load_extensions(settings: &Settings, dirs: &[AgentDir]) -> Vec<Extension> {
+    let agents: Vec<String> = dirs.iter().map(|dir| dir.name.clone()).collect();
     let config = GatewayFiles::locate(settings).mcp_config.path;
     extensions::load(&settings.root, &agents, &server_names(&config))
 }
 
-/// The names in `.mcp.json`; what else is wrong there is said elsewhere.
+/// Returns the server names in `.mcp.json`. Syntax errors are reported by the gateway configuration.
 fn server_names(path: &Path) -> BTreeSet<String> {
     let bytes = read_bounded(path, MAX_FILE_BYTES).unwrap_or_default();
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
@@ -94,92 +96,103 @@ fn server_names(path: &Path) -> BTreeSet<String> {
     servers.into_iter().flat_map(|servers| servers.keys().cloned()).collect()
 }
 
-fn folders_of(extension: &Extension) -> Vec<Folder> {
-    let lender = Lender {
+fn extension_agent_dirs(extension: &Extension) -> Vec<AgentDir> {
+    let grants = ExtensionGrants {
         name: extension.name.clone(),
-        folder: extension.folder.clone(),
+        dir: extension.dir.clone(),
         servers: extension.private_servers(),
-        stamps: extension.stamps.clone(),
+        dependencies: extension.dependencies.clone(),
     };
-    let folder = |agent: &ExtensionAgent| Folder {
+    let dir = |agent: &ExtensionAgent| AgentDir {
         name: agent.name.clone(),
-        path: agent.file.parent().unwrap_or(&extension.folder).to_path_buf(),
+        path: agent.file.parent().unwrap_or(&extension.dir).to_path_buf(),
         is_symlink: false,
         file: agent.file.clone(),
-        lender: Some(lender.clone()),
+        extension: Some(grants.clone()),
     };
-    extension.agents.iter().map(folder).collect()
+    extension.agents.iter().map(dir).collect()
 }
 
-fn load_all(folders: &[Folder], around: &Surroundings<'_>) -> Vec<Arc<Entry>> {
+fn load_entries(dirs: &[AgentDir], context: &LoadContext<'_>) -> Vec<Arc<CatalogEntry>> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(8);
-    if threads == 1 || folders.len() < AGENTS_PER_THREAD {
-        return folders.iter().filter_map(|folder| load_agent::load(folder, around)).collect();
+    if threads == 1 || dirs.len() < MIN_AGENTS_FOR_THREADS {
+        return dirs.iter().filter_map(|dir| load_agent::load_entry(dir, context)).collect();
     }
-    let share = folders.len().div_ceil(threads);
+    let share = dirs.len().div_ceil(threads);
     thread::scope(|scope| {
-        let shares: Vec<_> = folders
+        let shares: Vec<_> = dirs
             .chunks(share)
-            .map(|folders| {
+            .map(|dirs| {
                 scope.spawn(move || {
-                    folders.iter().filter_map(|folder| load_agent::load(folder, around)).collect()
+                    dirs.iter().filter_map(|dir| load_agent::load_entry(dir, context)).collect()
                 })
             })
             .collect();
-        // A reader that panicked is a bug of ours; its agents are missing rather than half read.
+        // A panicking thread is a bug; its agents are missing from the snapshot.
         shares.into_iter().filter_map(|share| share.join().ok()).flat_map(|v: Vec<_>| v).collect()
     })
 }
 
-/// Reads `agents/defaults.yaml`, if it is there.
-fn load_common(settings: &Settings) -> Common {
+impl Orchestration {
+    /// Reads the limits in `agents/defaults.yaml` without reading agent files.
+    ///
+    /// Returns the built-in limits if the file is missing or has errors.
+    pub fn load(settings: &Settings) -> Self {
+        load_defaults(settings).orchestration
+    }
+}
+
+/// Reads `agents/defaults.yaml`; built-in values if the file is missing or unreadable.
+fn load_defaults(settings: &Settings) -> SharedDefaults {
     let path = settings.defaults_file();
-    let file = relative(&settings.root, &path);
-    let mut stamps = Stamps::default();
+    let file = display_path(&settings.root, &path);
+    let mut dependencies = FileDependencies::default();
     let (defaults, orchestration, diagnostics) =
-        match read_text(&settings.root, &path, &file, &mut stamps) {
-            Ok(Some(text)) => read_defaults(&text, &file),
+        match read_text(&settings.root, &path, &file, &mut dependencies) {
+            Ok(Some(text)) => parse_defaults(&text, &file),
             Ok(None) => (Defaults::default(), Orchestration::default(), Vec::new()),
             Err(problem) => (Defaults::default(), Orchestration::default(), vec![*problem]),
         };
-    Common { defaults, orchestration, diagnostics, stamps }
+    SharedDefaults { defaults, orchestration, diagnostics, dependencies }
 }
 
-/// The text of a file; `None` if there is none.
-pub(super) fn read_text(
+/// Reads a UTF-8 file of at most 1 MiB and records its version; `None` if the file does not exist.
+pub(crate) fn read_text(
     root: &Path,
     path: &Path,
     file: &Path,
-    stamps: &mut Stamps,
+    dependencies: &mut FileDependencies,
 ) -> Result<Option<String>, Box<Diagnostic>> {
-    match read_settled(root, path) {
+    match read_consistent(root, path) {
         Ok((bytes, metadata)) => {
-            stamps.note(path.to_path_buf(), Some(Stamp::of(&metadata)));
+            dependencies.add(path.to_path_buf(), Some(FileVersion::from_metadata(&metadata)));
             decode(bytes, file).map(Some)
         }
-        Err(ReadRefused::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-            stamps.note(path.to_path_buf(), Stamp::now(path));
-            // A symlink to nothing is a file someone wanted.
+        Err(BoundedReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            dependencies.add(path.to_path_buf(), FileVersion::read(path));
+            // A dangling symlink is an error, not a missing file.
             match fs::symlink_metadata(path) {
-                Ok(_) => Err(Box::new(refused(file, &ReadRefused::Io(error)))),
+                Ok(_) => Err(Box::new(read_error(file, &BoundedReadError::Io(error)))),
                 Err(_) => Ok(None),
             }
         }
         Err(error) => {
-            stamps.note(path.to_path_buf(), Stamp::now(path));
-            Err(Box::new(refused(file, &error)))
+            dependencies.add(path.to_path_buf(), FileVersion::read(path));
+            Err(Box::new(read_error(file, &error)))
         }
     }
 }
 
-/// Reads again if the file changed meanwhile: a text half old and half new was written by nobody.
-fn read_settled(root: &Path, path: &Path) -> Result<(Vec<u8>, fs::Metadata), ReadRefused> {
-    let mut read = read_inside(root, path, MAX_FILE_BYTES)?;
+/// Reads a file; up to 3 retries if the file changes during the read, so that no mixed content is used.
+fn read_consistent(root: &Path, path: &Path) -> Result<(Vec<u8>, fs::Metadata), BoundedReadError> {
+    let mut read = read_within_root(root, path, MAX_FILE_BYTES)?;
     for _ in 0..3 {
-        if Stamp::now(path).is_some_and(|now| now.saw_the_same(Stamp::of(&read.1))) {
+        if FileVersion::read(path)
+            .is_some_and(|now| now.same_metadata(FileVersion::from_metadata(&read.1)))
+        {
             break;
         }
-        read = read_inside(root, path, MAX_FILE_BYTES)?;
+        read = read_within_root(root, path, MAX_FILE_BYTES)?;
     }
     Ok(read)
 }
@@ -195,28 +208,28 @@ fn decode(bytes: Vec<u8>, file: &Path) -> Result<String, Box<Diagnostic>> {
             line,
             column,
             help: Some("save it as UTF-8".to_owned()),
-            ..whole_file(file, "not-utf8", "these bytes are not UTF-8".to_owned())
+            ..file_error(file, "not-utf8", "these bytes are not UTF-8".to_owned())
         })
     })
 }
 
-fn refused(file: &Path, error: &ReadRefused) -> Diagnostic {
+fn read_error(file: &Path, error: &BoundedReadError) -> Diagnostic {
     let (code, help) = match error {
-        ReadRefused::Io(_) => ("unreadable", "check its permissions and where it leads"),
-        ReadRefused::NotAFile => ("not-a-file", "put a regular file there"),
-        ReadRefused::TooLarge { .. } => {
+        BoundedReadError::Io(_) => ("unreadable", "check its permissions and where it leads"),
+        BoundedReadError::NotRegularFile => ("not-a-file", "put a regular file there"),
+        BoundedReadError::TooLarge { .. } => {
             ("too-large", "move long texts to files the agent can read")
         }
-        ReadRefused::LeavesRoot { .. } => {
+        BoundedReadError::EscapesRoot { .. } => {
             ("symlink-leaves-project", "copy the file into the project")
         }
     };
     let message = format!("it cannot be used: {error}");
-    Diagnostic { help: Some(help.to_owned()), ..whole_file(file, code, message) }
+    Diagnostic { help: Some(help.to_owned()), ..file_error(file, code, message) }
 }
 
-/// An error about a file as a whole.
-pub(super) fn whole_file(file: &Path, code: &'static str, message: String) -> Diagnostic {
+/// An error about a whole file.
+pub(crate) fn file_error(file: &Path, code: &'static str, message: String) -> Diagnostic {
     Diagnostic {
         severity: Severity::Error,
         code,
@@ -229,18 +242,18 @@ pub(super) fn whole_file(file: &Path, code: &'static str, message: String) -> Di
     }
 }
 
-/// The path as findings name it: below the root where it is, and on one line whatever stands in it.
-pub(super) fn relative(root: &Path, path: &Path) -> PathBuf {
+/// Path as shown in findings: relative to the root if below it, on one line.
+pub(crate) fn display_path(root: &Path, path: &Path) -> PathBuf {
     let shown = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
-    without_controls(&shown).replace(['\n', '\t'], " ").into()
+    strip_control_chars(&shown).replace(['\n', '\t'], " ").into()
 }
 
-/// The folders of `agents/` that may be agents, and what is odd about the rest.
-fn list_folders(settings: &Settings) -> (Vec<Folder>, Vec<Diagnostic>) {
+/// Lists agent directories and reports other entries of `agents/`.
+fn list_agent_dirs(settings: &Settings) -> (Vec<AgentDir>, Vec<Diagnostic>) {
     let agents = settings.agents_dir();
-    let file = relative(&settings.root, &agents);
+    let file = display_path(&settings.root, &agents);
     let mut diagnostics = Vec::new();
-    if let Some(problem) = check_agents_folder(settings, &agents, &file) {
+    if let Some(problem) = check_agents_dir(settings, &agents, &file) {
         return (Vec::new(), vec![problem]);
     }
     let listing = match fs::read_dir(&agents) {
@@ -248,33 +261,33 @@ fn list_folders(settings: &Settings) -> (Vec<Folder>, Vec<Diagnostic>) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return (Vec::new(), diagnostics),
         Err(error) => {
             let message = format!("the folder cannot be listed: {error}");
-            return (Vec::new(), vec![whole_file(&file, "unreadable", message)]);
+            return (Vec::new(), vec![file_error(&file, "unreadable", message)]);
         }
     };
-    let mut folders = Vec::new();
+    let mut dirs = Vec::new();
     for item in listing.flatten() {
-        sort_in(&item, settings, &mut folders, &mut diagnostics);
+        classify_entry(&item, settings, &mut dirs, &mut diagnostics);
     }
-    folders.sort_by(|a, b| a.name.cmp(&b.name));
+    dirs.sort_by(|a, b| a.name.cmp(&b.name));
     diagnostics.sort_by(|a, b| a.file.cmp(&b.file));
-    (folders, diagnostics)
+    (dirs, diagnostics)
 }
 
-fn check_agents_folder(settings: &Settings, agents: &Path, file: &Path) -> Option<Diagnostic> {
+fn check_agents_dir(settings: &Settings, agents: &Path, file: &Path) -> Option<Diagnostic> {
     let target = agents.canonicalize().ok()?;
     if !target.starts_with(&settings.root) {
         let message =
             format!("`agents` is a symlink that leaves the project, to `{}`", target.display());
-        return Some(whole_file(file, "symlink-leaves-project", message));
+        return Some(file_error(file, "symlink-leaves-project", message));
     }
     (!target.is_dir())
-        .then(|| whole_file(file, "not-a-folder", "`agents` is not a folder".to_owned()))
+        .then(|| file_error(file, "not-a-folder", "`agents` is not a folder".to_owned()))
 }
 
-fn sort_in(
+fn classify_entry(
     item: &fs::DirEntry,
     settings: &Settings,
-    folders: &mut Vec<Folder>,
+    dirs: &mut Vec<AgentDir>,
     diagnostics: &mut Vec<Diagnostic>,
 ) {
     let name = item.file_name().to_string_lossy().into_owned();
@@ -283,15 +296,15 @@ fn sort_in(
         return;
     }
     let path = item.path();
-    if kind.is_dir() || (kind.is_symlink() && !leads_to_file(&path)) {
+    if kind.is_dir() || (kind.is_symlink() && !points_to_file(&path)) {
         let file = path.join("agent.md");
-        folders.push(Folder { name, path, is_symlink: kind.is_symlink(), file, lender: None });
+        dirs.push(AgentDir { name, path, is_symlink: kind.is_symlink(), file, extension: None });
     } else if let Some(stem) = name.strip_suffix(".md").filter(|stem| *stem != "README") {
-        let file = relative(&settings.root, &path);
+        let file = display_path(&settings.root, &path);
         diagnostics.push(Diagnostic {
             severity: Severity::Warning,
             help: Some(format!("move it to `agents/{stem}/agent.md`")),
-            ..whole_file(
+            ..file_error(
                 &file,
                 "flat-agent-file",
                 "an agent is a folder; this file is not read".to_owned(),
@@ -300,6 +313,6 @@ fn sort_in(
     }
 }
 
-fn leads_to_file(path: &Path) -> bool {
+fn points_to_file(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
 }

@@ -1,4 +1,4 @@
-//! Reads one agent's folder into an entry of the catalog.
+//! Loads one agent's directory into a catalog entry.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,173 +6,185 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::diagnostic::{Diagnostic, Severity};
-use super::load::{Folder, read_text, relative, whole_file};
-use super::model::Origin;
-use super::read_agent::{AgentSource, read_agent};
-use super::snapshot::{Common, Entry, Snapshot, State};
-use super::stamp::{Stamp, Stamps};
-use crate::base::{AgentName, without_controls};
+use super::load::{AgentDir, display_path, file_error, read_text};
+use super::snapshot::{AgentState, CatalogEntry, SharedDefaults, Snapshot};
+use crate::catalog::model::AgentOrigin;
+use crate::catalog::parse::{AgentSource, parse_agent};
+use crate::store::{FileDependencies, FileVersion};
+use crate::util::{AgentName, strip_control_chars};
 
-/// What is the same for every agent of one reading.
+/// Inputs shared by all agents of one load.
 #[derive(Clone, Copy)]
-pub(super) struct Surroundings<'s> {
-    pub(super) root: &'s Path,
-    pub(super) names: &'s [String],
-    /// Names, in lower case, that more than one folder has.
-    pub(super) twins: &'s HashSet<String>,
-    pub(super) common: &'s Common,
-    pub(super) previous: Option<&'s Snapshot>,
+pub(crate) struct LoadContext<'s> {
+    pub(crate) root: &'s Path,
+    pub(crate) names: &'s [String],
+    /// Lower-cased names of more than one directory.
+    pub(crate) duplicate_names: &'s HashSet<String>,
+    pub(crate) common: &'s SharedDefaults,
+    pub(crate) previous: Option<&'s Snapshot>,
 }
 
-/// The entry of a folder; `None` where the folder has no agent's file.
-pub(super) fn load(folder: &Folder, around: &Surroundings<'_>) -> Option<Arc<Entry>> {
-    if let Some(kept) = unchanged(folder, around) {
+/// Loads the entry of a directory; `None` if the directory contains no agent file.
+pub(crate) fn load_entry(dir: &AgentDir, context: &LoadContext<'_>) -> Option<Arc<CatalogEntry>> {
+    if let Some(kept) = unchanged_entry(dir, context) {
         return Some(kept);
     }
-    load_fresh(folder, around).map(Arc::new)
+    read_entry(dir, context).map(Arc::new)
 }
 
-/// The entry read before, if nothing about it changed. Broken ones depend on their neighbours and are read again.
-fn unchanged(folder: &Folder, around: &Surroundings<'_>) -> Option<Arc<Entry>> {
-    let entry = around.previous?.get(&folder.name)?;
-    let same = entry.file == folder.file && entry.origin == origin(folder);
-    let usable = same && entry.agent().is_some() && !folder.is_symlink && !has_twin(folder, around);
-    (usable && entry.stamps.hold()).then(|| Arc::clone(entry))
+/// Returns the previous entry if its files are unchanged.
+/// Invalid entries may depend on other agents and are always reloaded.
+fn unchanged_entry(dir: &AgentDir, context: &LoadContext<'_>) -> Option<Arc<CatalogEntry>> {
+    let entry = context.previous?.get(&dir.name)?;
+    let same = entry.file == dir.file && entry.origin == origin(dir);
+    let usable =
+        same && entry.agent().is_some() && !dir.is_symlink && !has_duplicate_name(dir, context);
+    (usable && entry.dependencies.are_current()).then(|| Arc::clone(entry))
 }
 
-fn load_fresh(folder: &Folder, around: &Surroundings<'_>) -> Option<Entry> {
-    let path = folder.file.clone();
-    let file = relative(around.root, &path);
-    let mut stamps = folder.lender.as_ref().map(|lender| lender.stamps.clone()).unwrap_or_default();
-    let text = match check_folder(folder, &file, around) {
-        Err(problem) => return Some(broken(folder, path, vec![problem], stamps)),
-        Ok(name) => match read_text(bounds(folder, around), &path, &file, &mut stamps) {
+fn read_entry(dir: &AgentDir, context: &LoadContext<'_>) -> Option<CatalogEntry> {
+    let path = dir.file.clone();
+    let file = display_path(context.root, &path);
+    let mut dependencies =
+        dir.extension.as_ref().map(|grants| grants.dependencies.clone()).unwrap_or_default();
+    let text = match check_dir(dir, &file, context) {
+        Err(problem) => return Some(invalid_entry(dir, path, vec![problem], dependencies)),
+        Ok(name) => match read_text(allowed_root(dir, context), &path, &file, &mut dependencies) {
             Ok(Some(text)) => (name, text),
-            Ok(None) => return without_file(folder, path, stamps),
-            Err(problem) => return Some(broken(folder, path, vec![*problem], stamps)),
+            Ok(None) => return misnamed_file_entry(dir, path, dependencies),
+            Err(problem) => return Some(invalid_entry(dir, path, vec![*problem], dependencies)),
         },
     };
-    Some(read(folder, path, &text.0, &text.1, stamps, around))
+    Some(build_entry(dir, path, &text.0, &text.1, dependencies, context))
 }
 
-fn read(
-    folder: &Folder,
+fn build_entry(
+    dir: &AgentDir,
     path: PathBuf,
     name: &AgentName,
     text: &str,
-    mut stamps: Stamps,
-    around: &Surroundings<'_>,
-) -> Entry {
-    let file = relative(around.root, &path);
+    mut dependencies: FileDependencies,
+    context: &LoadContext<'_>,
+) -> CatalogEntry {
+    let file = display_path(context.root, &path);
     let mut diagnostics = Vec::new();
-    let memory = find_memory(folder, around, &mut stamps, &mut diagnostics);
+    let memory = find_memory(dir, context, &mut dependencies, &mut diagnostics);
     let source = AgentSource {
-        root: bounds(folder, around),
-        folder: folder.path.clone(),
-        file: folder.file.clone(),
+        root: allowed_root(dir, context),
+        dir: dir.path.clone(),
+        file: dir.file.clone(),
         name,
-        origin: origin(folder),
+        origin: origin(dir),
         memory,
-        siblings: around.names,
-        lent: folder.lender.as_ref().map_or(&[], |lender| &lender.servers),
+        siblings: context.names,
+        extension_servers: dir.extension.as_ref().map_or(&[], |grants| &grants.servers),
     };
-    let reading = read_agent(text, &source, &file, &around.common.defaults);
-    if let Some(schema) = reading.schema_file {
-        let stamp = Stamp::now(&schema);
-        stamps.note(schema, stamp);
+    let reading = parse_agent(text, &source, &file, &context.common.defaults);
+    if let Some(schema) = reading.schema_dependency {
+        let version = FileVersion::read(&schema);
+        dependencies.add(schema, version);
     }
     diagnostics.extend(reading.diagnostics);
-    diagnostics.extend(unknown_limits(around, &file));
+    diagnostics.extend(defaults_error(context, &file));
     let sound = !diagnostics.iter().any(Diagnostic::is_error);
     let state = match reading.agent.filter(|_| sound) {
-        Some(agent) => State::Sound(Arc::new(agent)),
-        None => State::Broken,
+        Some(agent) => AgentState::Valid(Arc::new(agent)),
+        None => AgentState::Invalid,
     };
-    Entry {
-        name: folder.name.clone(),
-        origin: origin(folder),
+    CatalogEntry {
+        name: dir.name.clone(),
+        origin: origin(dir),
         file: path,
         state,
         diagnostics: diagnostics.into(),
-        stamps,
+        dependencies,
     }
 }
 
-fn origin(folder: &Folder) -> Origin {
-    match &folder.lender {
-        Some(lender) => Origin::Extension(lender.name.clone()),
-        None => Origin::Project,
+fn origin(dir: &AgentDir) -> AgentOrigin {
+    match &dir.extension {
+        Some(grants) => AgentOrigin::Extension(grants.name.clone()),
+        None => AgentOrigin::Project,
     }
 }
 
-/// What nothing of the agent may leave: the project, or its extension.
-fn bounds<'b>(folder: &'b Folder, around: &Surroundings<'b>) -> &'b Path {
-    folder.lender.as_ref().map_or(around.root, |lender| &lender.folder)
+/// Directory that confines the agent's files: the project root or its extension.
+fn allowed_root<'b>(dir: &'b AgentDir, context: &LoadContext<'b>) -> &'b Path {
+    dir.extension.as_ref().map_or(context.root, |grants| &grants.dir)
 }
 
-fn broken(folder: &Folder, file: PathBuf, found: Vec<Diagnostic>, stamps: Stamps) -> Entry {
-    Entry {
-        name: without_controls(&folder.name).replace('\n', " "),
-        origin: origin(folder),
+fn invalid_entry(
+    dir: &AgentDir,
+    file: PathBuf,
+    found: Vec<Diagnostic>,
+    dependencies: FileDependencies,
+) -> CatalogEntry {
+    CatalogEntry {
+        name: strip_control_chars(&dir.name).replace('\n', " "),
+        origin: origin(dir),
         file,
-        state: State::Broken,
+        state: AgentState::Invalid,
         diagnostics: found.into(),
-        stamps,
+        dependencies,
     }
 }
 
-/// A folder without `agent.md` is no agent, unless a file in it was plainly meant to be one.
-fn without_file(folder: &Folder, path: PathBuf, stamps: Stamps) -> Option<Entry> {
-    let meant = fs::read_dir(&folder.path).ok()?.flatten().map(|item| item.file_name());
-    let slip = meant.map(|name| name.to_string_lossy().into_owned()).find(|name| {
+/// Reports a misnamed agent file; `None` if the directory contains none.
+fn misnamed_file_entry(
+    dir: &AgentDir,
+    path: PathBuf,
+    dependencies: FileDependencies,
+) -> Option<CatalogEntry> {
+    let names = fs::read_dir(&dir.path).ok()?.flatten().map(|item| item.file_name());
+    let misnamed = names.map(|name| name.to_string_lossy().into_owned()).find(|name| {
         let lower = name.to_lowercase();
         ["agent.md", "agents.md", "agent.markdown", "agent.mdx", "agent.txt", "agent.yaml", "agent"]
             .contains(&lower.as_str())
     })?;
-    let file = folder.path.join(&slip);
-    let file = relative(folder.path.parent()?.parent()?, &file);
+    let file = dir.path.join(&misnamed);
+    let file = display_path(dir.path.parent()?.parent()?, &file);
     let problem = Diagnostic {
         help: Some("rename it to `agent.md`".to_owned()),
-        ..whole_file(&file, "misnamed-file", format!("an agent's file is `agent.md`, not `{slip}`"))
+        ..file_error(
+            &file,
+            "misnamed-file",
+            format!("an agent's file is `agent.md`, not `{misnamed}`"),
+        )
     };
-    Some(broken(folder, path, vec![problem], stamps))
+    Some(invalid_entry(dir, path, vec![problem], dependencies))
 }
 
-/// Checks the folder itself, and gives the agent's name.
-fn check_folder(
-    folder: &Folder,
+/// Validates the directory and returns the agent's name.
+fn check_dir(
+    dir: &AgentDir,
     file: &Path,
-    around: &Surroundings<'_>,
+    context: &LoadContext<'_>,
 ) -> Result<AgentName, Diagnostic> {
-    let name = folder.name.parse::<AgentName>().map_err(|error| Diagnostic {
+    let name = dir.name.parse::<AgentName>().map_err(|error| Diagnostic {
         help: Some("rename the folder".to_owned()),
-        ..whole_file(file, "invalid-name", error.to_string())
+        ..file_error(file, "invalid-name", error.to_string())
     })?;
-    if folder.is_symlink {
-        check_symlink(folder, file, around)?;
+    if dir.is_symlink {
+        check_symlink(dir, file, context)?;
     }
-    if has_twin(folder, around) {
+    if has_duplicate_name(dir, context) {
         let message =
             format!("another folder's name differs from `{name}` only in upper and lower case");
-        return Err(whole_file(file, "duplicate-name", message));
+        return Err(file_error(file, "duplicate-name", message));
     }
     Ok(name)
 }
 
-fn check_symlink(
-    folder: &Folder,
-    file: &Path,
-    around: &Surroundings<'_>,
-) -> Result<(), Diagnostic> {
+fn check_symlink(dir: &AgentDir, file: &Path, context: &LoadContext<'_>) -> Result<(), Diagnostic> {
     let refuse = |code, message| Diagnostic {
         help: Some("copy the folder into the project".to_owned()),
-        ..whole_file(file, code, message)
+        ..file_error(file, code, message)
     };
-    let target = folder
+    let target = dir
         .path
         .canonicalize()
         .map_err(|error| refuse("unreadable", format!("the symlink leads nowhere: {error}")))?;
-    if target.starts_with(around.root) {
+    if target.starts_with(context.root) {
         return Ok(());
     }
     let message =
@@ -180,47 +192,47 @@ fn check_symlink(
     Err(refuse("symlink-leaves-project", message))
 }
 
-fn has_twin(folder: &Folder, around: &Surroundings<'_>) -> bool {
-    around.twins.contains(&folder.name.to_lowercase())
+fn has_duplicate_name(dir: &AgentDir, context: &LoadContext<'_>) -> bool {
+    context.duplicate_names.contains(&dir.name.to_lowercase())
 }
 
-/// `memory.md` beside the agent's file, if it is a file inside the project.
+/// Returns `memory.md` beside `agent.md` if it is a regular file inside the allowed directory.
 fn find_memory(
-    folder: &Folder,
-    around: &Surroundings<'_>,
-    stamps: &mut Stamps,
+    dir: &AgentDir,
+    context: &LoadContext<'_>,
+    dependencies: &mut FileDependencies,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Option<PathBuf> {
-    if folder.file.file_name() != Some("agent.md".as_ref()) {
+    if dir.file.file_name() != Some("agent.md".as_ref()) {
         return None;
     }
-    let path = folder.path.join("memory.md");
+    let path = dir.path.join("memory.md");
     let seen = fs::symlink_metadata(&path).ok();
-    // Its content is read at every launch, so that only its being there is part of the contract.
-    stamps.note_presence(path.clone(), seen.is_some());
+    // The content is read at every launch, so the entry depends on the existence only.
+    dependencies.add_presence(path.clone(), seen.is_some());
     let seen = seen?;
     let target = if seen.is_symlink() { path.canonicalize().ok()? } else { path.clone() };
-    let file = relative(around.root, &path);
-    if seen.is_symlink() && !target.starts_with(bounds(folder, around)) {
+    let file = display_path(context.root, &path);
+    if seen.is_symlink() && !target.starts_with(allowed_root(dir, context)) {
         let message = format!("it is a symlink that leaves the project, to `{}`", target.display());
-        diagnostics.push(whole_file(&file, "symlink-leaves-project", message));
+        diagnostics.push(file_error(&file, "symlink-leaves-project", message));
         return None;
     }
     if !target.is_file() {
         let message = "`memory.md` is not a regular file".to_owned();
-        diagnostics.push(whole_file(&file, "not-a-file", message));
+        diagnostics.push(file_error(&file, "not-a-file", message));
         return None;
     }
     Some(path)
 }
 
-/// With a broken `defaults.yaml` nobody knows an agent's limits, so it is not run.
-fn unknown_limits(around: &Surroundings<'_>, file: &Path) -> Option<Diagnostic> {
-    let error = around.common.error()?;
+/// With an invalid `defaults.yaml` the limits are unknown, so every agent becomes invalid.
+fn defaults_error(context: &LoadContext<'_>, file: &Path) -> Option<Diagnostic> {
+    let error = context.common.error()?;
     Some(Diagnostic {
         severity: Severity::Error,
         help: Some(format!("mend {}:{}", error.file.display(), error.line)),
-        ..whole_file(
+        ..file_error(
             file,
             DEFAULTS_BROKEN,
             format!(
@@ -232,5 +244,5 @@ fn unknown_limits(around: &Surroundings<'_>, file: &Path) -> Option<Diagnostic> 
     })
 }
 
-/// The code of the finding that every agent has while `defaults.yaml` is broken.
+/// Code of the error that every agent has while `defaults.yaml` is invalid.
 pub(crate) const DEFAULTS_BROKEN: &str = "defaults-broken";

@@ -1,31 +1,31 @@
-//! Problems as they are found: by path in the document, placed on a line only when there is one to show.
+//! Problems located by document path; line and column are resolved only if there are any.
 
 use std::path::Path;
 
 use super::diagnostic::{Diagnostic, Severity};
-use super::positions::{Place, Positions};
-use crate::base::{one_line, shorten};
+use crate::catalog::parse::{SourcePosition, SourcePositions};
+use crate::util::{one_line, shorten};
 
-/// The most characters of a message.
-const MAX_MESSAGE: usize = 1_000;
+/// Maximum characters of a message or help text.
+const MAX_MESSAGE_CHARS: usize = 1_000;
 
-/// A finding that knows its path in the document, not yet its line.
+/// A finding with its path in the document.
 #[derive(Clone, Debug)]
-pub(super) struct Problem {
-    pub(super) severity: Severity,
-    pub(super) code: &'static str,
-    pub(super) at: At,
-    pub(super) message: String,
-    pub(super) help: Option<String>,
+pub(crate) struct Problem {
+    pub(crate) severity: Severity,
+    pub(crate) code: &'static str,
+    pub(crate) at: ProblemTarget,
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
 }
 
-/// What a problem is about.
+/// Target of a [`Problem`].
 #[derive(Clone, Debug)]
-pub(super) enum At {
-    /// The file as a whole.
+pub(crate) enum ProblemTarget {
+    /// The whole file.
     File,
-    /// A place in the file that is already known.
-    Place(Place),
+    /// A known position.
+    Place(SourcePosition),
     /// The key at this path, such as `permissions.deny`.
     Key(String),
     /// The value at this path, such as `permissions.deny[2]`.
@@ -33,85 +33,83 @@ pub(super) enum At {
 }
 
 impl Problem {
-    /// Says what to write instead.
-    pub(super) fn help(&mut self, help: impl Into<String>) -> &mut Self {
+    /// Sets the help text.
+    pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(help.into());
         self
     }
 }
 
-/// Collects problems, so that an author sees several at once.
+/// Collects problems, so that all are reported at once.
 #[derive(Debug, Default)]
-pub(super) struct Problems {
-    pub(super) found: Vec<Problem>,
+pub(crate) struct Problems {
+    pub(crate) found: Vec<Problem>,
 }
 
 impl Problems {
-    /// Something that makes the file unusable.
-    pub(super) fn error(
+    /// Adds a problem that makes the file unusable.
+    pub(crate) fn error(
         &mut self,
         code: &'static str,
-        at: At,
+        at: ProblemTarget,
         message: impl Into<String>,
     ) -> &mut Problem {
         self.add(Severity::Error, code, at, message.into())
     }
 
-    /// Something that may not be what its author meant.
-    pub(super) fn warning(
+    /// Adds a problem with which the file is still used.
+    pub(crate) fn warning(
         &mut self,
         code: &'static str,
-        at: At,
+        at: ProblemTarget,
         message: impl Into<String>,
     ) -> &mut Problem {
         self.add(Severity::Warning, code, at, message.into())
     }
 
-    /// An error or a warning, as `severity` says.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         severity: Severity,
         code: &'static str,
-        at: At,
+        at: ProblemTarget,
         message: String,
     ) -> &mut Problem {
         let index = self.found.len();
         self.found.push(Problem { severity, code, at, message, help: None });
-        // INVARIANT: `index` is the place just pushed to.
+        // INVARIANT: `index` is the element pushed above.
         #[expect(clippy::indexing_slicing, reason = "the element was pushed one line above")]
         &mut self.found[index]
     }
 
-    /// Whether anything makes the file unusable.
-    pub(super) fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.found.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// The findings with their lines, in the order of the file.
-    pub(super) fn place(self, file: &Path, positions: &Positions) -> Vec<Diagnostic> {
+    /// Resolves the positions and sorts by line and column.
+    pub(crate) fn locate(self, file: &Path, positions: &SourcePositions) -> Vec<Diagnostic> {
         let mut placed: Vec<Diagnostic> =
-            self.found.into_iter().map(|problem| place_one(problem, file, positions)).collect();
+            self.found.into_iter().map(|problem| locate_one(problem, file, positions)).collect();
         placed.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         placed
     }
 }
 
-fn place_one(problem: Problem, file: &Path, positions: &Positions) -> Diagnostic {
-    let place = match &problem.at {
-        At::File => Place::START,
-        At::Place(place) => *place,
-        At::Key(path) => positions.key(path),
-        At::Value(path) => positions.value(path),
+fn locate_one(problem: Problem, file: &Path, positions: &SourcePositions) -> Diagnostic {
+    let position = match &problem.at {
+        ProblemTarget::File => SourcePosition::START,
+        ProblemTarget::Place(position) => *position,
+        ProblemTarget::Key(path) => positions.key_position(path),
+        ProblemTarget::Value(path) => positions.value_position(path),
     };
     Diagnostic {
         severity: problem.severity,
         code: problem.code,
         file: file.to_path_buf(),
-        line: place.line,
-        column: place.column,
-        length: place.length.max(1),
-        // What was written is quoted in both; it must neither break a line nor fill a screen.
-        message: shorten(&one_line(&problem.message), MAX_MESSAGE),
-        help: problem.help.map(|help| shorten(&one_line(&help), MAX_MESSAGE)),
+        line: position.line,
+        column: position.column,
+        length: position.length.max(1),
+        // Both texts quote user input, so they are limited to one line and a maximum length.
+        message: shorten(&one_line(&problem.message), MAX_MESSAGE_CHARS),
+        help: problem.help.map(|help| shorten(&one_line(&help), MAX_MESSAGE_CHARS)),
     }
 }

@@ -1,31 +1,35 @@
-//! The project's other files, as far as the catalog can judge them: `.claude/settings.json`, extensions, and the
-//! main agent's list of subagents. `.mcp.json` and the rules are judged by those who read them.
+//! Project check: agents, `defaults.yaml`, extensions, and the files of the main agent.
+//!
+//! The latter are `.claude/settings.json` and the subagent list in the main agent's prompt.
+//!
+//! `.mcp.json` and the gateway rules are checked by the gateway.
 
 use std::path::Path;
 
 use super::diagnostic::Diagnostic;
-use super::json_file::{JsonCheck, member};
-use super::load::{read_text, relative, whole_file};
+use super::load::{display_path, file_error, read_text};
 use super::snapshot::Snapshot;
-use super::stamp::Stamps;
-use super::subagents_section::{self, BEGIN, END};
+use super::subagent_list;
+use super::subagent_list::{SECTION_BEGIN, SECTION_END};
+use crate::catalog::parse::{JsonCheck, member};
 use crate::config::Settings;
+use crate::store::FileDependencies;
 
-/// What was looked at, and what was found.
+/// Result of a project check.
 #[derive(Debug, Default)]
-pub struct ProjectCheck {
-    /// Findings, file by file.
+pub(crate) struct ProjectCheck {
+    /// Findings, grouped by file.
     pub diagnostics: Vec<Diagnostic>,
-    /// How many files there were to look at.
+    /// Number of checked files.
     pub files: usize,
 }
 
-/// Checks the agents, `defaults.yaml`, and the files around them. The gateway's two files are its own to judge.
-pub fn check_project(settings: &Settings, snapshot: &Snapshot) -> ProjectCheck {
+/// Checks all files except those of the gateway.
+pub(crate) fn check_project(settings: &Settings, snapshot: &Snapshot) -> ProjectCheck {
     let mut check = check_catalog(settings, snapshot);
     let root = &settings.root;
-    check.file(root, &root.join(".claude/settings.json"), check_claude_settings);
-    check.file(root, &root.join("agents/main/system-prompt.md"), |text, file| {
+    check.check_file(root, &root.join(".claude/settings.json"), check_claude_settings);
+    check.check_file(root, &root.join("agents/main/system-prompt.md"), |text, file| {
         check_section(text, file, snapshot)
     });
     check
@@ -35,8 +39,11 @@ fn check_catalog(settings: &Settings, snapshot: &Snapshot) -> ProjectCheck {
     let mut diagnostics = snapshot.folder_diagnostics().to_vec();
     diagnostics.extend_from_slice(snapshot.defaults_diagnostics());
     for entry in snapshot.entries() {
-        // A broken `defaults.yaml` is said once, where it stands.
-        let own = entry.diagnostics.iter().filter(|found| found.code != super::DEFAULTS_BROKEN);
+        // Errors of `defaults.yaml` are reported once, at the file itself.
+        let own = entry
+            .diagnostics
+            .iter()
+            .filter(|found| found.code != super::load_agent::DEFAULTS_BROKEN);
         diagnostics.extend(own.cloned());
     }
     let files = snapshot.entries().len()
@@ -46,15 +53,15 @@ fn check_catalog(settings: &Settings, snapshot: &Snapshot) -> ProjectCheck {
 }
 
 impl ProjectCheck {
-    /// Checks one more file of the project, if it is there.
-    fn file(
+    /// Checks a file of the project, if it exists.
+    fn check_file(
         &mut self,
         root: &Path,
         path: &Path,
         check: impl FnOnce(&str, &Path) -> Vec<Diagnostic>,
     ) {
-        let file = relative(root, path);
-        match read_text(root, path, &file, &mut Stamps::default()) {
+        let file = display_path(root, path);
+        match read_text(root, path, &file, &mut FileDependencies::default()) {
             Ok(None) => {}
             Ok(Some(text)) => {
                 self.files += 1;
@@ -67,21 +74,21 @@ impl ProjectCheck {
         }
     }
 
-    /// Checks one more file that somebody else has read, if it was there.
-    pub fn text(
+    /// Checks a file whose text the caller has read; `Ok(None)` if the file does not exist.
+    pub(crate) fn check_text(
         &mut self,
         root: &Path,
         path: &Path,
         text: Result<Option<String>, String>,
         check: impl FnOnce(&str, &Path) -> Vec<Diagnostic>,
     ) {
-        let file = relative(root, path);
+        let file = display_path(root, path);
         match text {
             Ok(None) => return,
             Ok(Some(text)) => self.diagnostics.extend(check(&text, &file)),
             Err(reason) => {
                 let message = format!("this cannot be read: {reason}");
-                self.diagnostics.push(whole_file(&file, "unreadable", message));
+                self.diagnostics.push(file_error(&file, "unreadable", message));
             }
         }
         self.files += 1;
@@ -104,7 +111,7 @@ fn check_claude_settings(text: &str, file: &Path) -> Vec<Diagnostic> {
     check.found
 }
 
-/// Whether the main agent's prompt names the agents that there are.
+/// Compares the subagent list in the main agent's prompt with the catalog.
 fn check_section(text: &str, file: &Path, snapshot: &Snapshot) -> Vec<Diagnostic> {
     let mut check = JsonCheck::new(file);
     let line = |marker| {
@@ -112,18 +119,23 @@ fn check_section(text: &str, file: &Path, snapshot: &Snapshot) -> Vec<Diagnostic
         index.and_then(|index| u32::try_from(index + 1).ok())
     };
     let refresh = "run `adjutant init --refresh`";
-    match (line(BEGIN), line(END)) {
+    match (line(SECTION_BEGIN), line(SECTION_END)) {
         (None, None) => {}
         (Some(begin), None) => {
             let message = "the subagents section is opened and never closed".to_owned();
-            check.error("unterminated-section", begin, message, &format!("add `{END}`"));
+            check.error("unterminated-section", begin, message, &format!("add `{SECTION_END}`"));
         }
-        (begin, Some(end)) => match subagents_section::find(text) {
+        (begin, Some(end)) => match subagent_list::find_section(text) {
             None => {
                 let message = "the subagents section is closed before it is opened".to_owned();
-                check.error("unterminated-section", end, message, &format!("put `{BEGIN}` first"));
+                check.error(
+                    "unterminated-section",
+                    end,
+                    message,
+                    &format!("put `{SECTION_BEGIN}` first"),
+                );
             }
-            Some(section) if section != subagents_section::render(snapshot) => {
+            Some(section) if section != subagent_list::render_section(snapshot) => {
                 let message =
                     "the subagents section does not match the agents there are".to_owned();
                 check.error("stale-section", begin.unwrap_or(end), message, refresh);

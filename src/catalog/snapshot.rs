@@ -1,149 +1,141 @@
-//! All agents at one moment: immutable, whole, found by name in constant time.
+//! Immutable snapshot of all agents, with constant-time lookup by name.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::defaults::{Defaults, Orchestration};
 use super::diagnostic::Diagnostic;
 use super::extensions::Extension;
 use super::load;
-use super::model::{Agent, Origin};
-use super::stamp::Stamps;
+use crate::catalog::model::{Agent, AgentOrigin, Defaults, Orchestration};
 use crate::config::Settings;
+use crate::store::FileDependencies;
 
-/// One agent of the catalog, sound or broken.
+/// An agent of the catalog, valid or not.
 #[derive(Clone, Debug)]
-pub struct Entry {
-    /// Its folder's name.
+pub struct CatalogEntry {
+    /// Name of the agent's directory.
     pub name: String,
-    /// Where it comes from.
-    pub origin: Origin,
-    /// Its `agent.md`.
+    pub origin: AgentOrigin,
+    /// Path of `agent.md`.
     pub file: PathBuf,
-    /// Whether it can be run.
-    pub state: State,
-    /// Everything found about it, in the order of the file.
+    pub state: AgentState,
+    /// All findings, in file order.
     pub diagnostics: Arc<[Diagnostic]>,
-    pub(super) stamps: Stamps,
+    pub(crate) dependencies: FileDependencies,
 }
 
-/// Whether an agent can be run.
+/// Validity of an agent.
 #[derive(Clone, Debug)]
-pub enum State {
-    /// It can, and this is what its file means.
-    Sound(Arc<Agent>),
-    /// It cannot; its diagnostics say why.
-    Broken,
+pub enum AgentState {
+    Valid(Arc<Agent>),
+    /// The diagnostics contain at least one error.
+    Invalid,
 }
 
-impl Entry {
-    /// The agent, if it can be run.
+impl CatalogEntry {
+    /// Returns the agent if it is valid.
     pub fn agent(&self) -> Option<&Arc<Agent>> {
         match &self.state {
-            State::Sound(agent) => Some(agent),
-            State::Broken => None,
+            AgentState::Valid(agent) => Some(agent),
+            AgentState::Invalid => None,
         }
     }
 
-    /// The first thing that makes it unusable, in one line.
+    /// Returns the first error as one line.
     pub fn reason(&self) -> Option<String> {
         match self.state {
-            State::Sound(_) => None,
-            State::Broken => self.errors().next().map(ToString::to_string),
+            AgentState::Valid(_) => None,
+            AgentState::Invalid => self.errors().next().map(ToString::to_string),
         }
     }
 
-    /// What makes it unusable.
     pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.is_error())
     }
 
-    /// What may not be as its author meant.
     pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics.iter().filter(|diagnostic| !diagnostic.is_error())
     }
 }
 
-/// The whole catalog at one moment.
+/// All agents, extensions and defaults at one time.
 #[derive(Debug)]
 pub struct Snapshot {
-    pub(super) entries: Vec<Arc<Entry>>,
-    pub(super) by_name: HashMap<String, usize>,
-    pub(super) common: Arc<Common>,
-    pub(super) diagnostics: Vec<Diagnostic>,
-    pub(super) extensions: Vec<Extension>,
+    pub(crate) entries: Vec<Arc<CatalogEntry>>,
+    pub(crate) by_name: HashMap<String, usize>,
+    pub(crate) common: Arc<SharedDefaults>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    pub(crate) extensions: Vec<Extension>,
 }
 
-/// What `defaults.yaml` said when it was read.
+/// Content of `defaults.yaml`, shared by all agents.
 #[derive(Debug)]
-pub(super) struct Common {
-    pub(super) defaults: Defaults,
-    pub(super) orchestration: Orchestration,
-    pub(super) diagnostics: Vec<Diagnostic>,
-    pub(super) stamps: Stamps,
+pub(crate) struct SharedDefaults {
+    pub(crate) defaults: Defaults,
+    pub(crate) orchestration: Orchestration,
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    pub(crate) dependencies: FileDependencies,
 }
 
-impl Common {
-    /// Whether two readings of the file came to the same.
-    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+impl SharedDefaults {
+    /// True if both have the same content and findings.
+    pub(crate) fn same_content(&self, other: &Self) -> bool {
         self.defaults == other.defaults
             && self.orchestration == other.orchestration
             && self.diagnostics == other.diagnostics
     }
 
-    /// The first error of the file, if it has any.
-    pub(super) fn error(&self) -> Option<&Diagnostic> {
+    pub(crate) fn error(&self) -> Option<&Diagnostic> {
         self.diagnostics.iter().find(|diagnostic| diagnostic.is_error())
     }
 }
 
 impl Snapshot {
-    /// Reads the project's agents as they are now.
+    /// Reads all agents from disk.
     pub fn load(settings: &Settings) -> Self {
-        load::load(settings, None)
+        load::load_snapshot(settings, None)
     }
 
-    /// The agent of this name, sound or broken.
-    pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
+    /// Returns the agent of this name, valid or not.
+    pub fn get(&self, name: &str) -> Option<&Arc<CatalogEntry>> {
         self.by_name.get(name).and_then(|index| self.entries.get(*index))
     }
 
-    /// All agents, by name.
-    pub fn entries(&self) -> &[Arc<Entry>] {
+    /// Returns all agents, sorted by name.
+    pub fn entries(&self) -> &[Arc<CatalogEntry>] {
         &self.entries
     }
 
-    /// What agents get where their own files do not say.
+    /// Returns the defaults for keys that an agent file leaves out.
     pub fn defaults(&self) -> &Defaults {
         &self.common.defaults
     }
 
-    /// The orchestrator's own limits.
+    /// Returns the limits of the orchestrator.
     ///
-    /// They are the built-in ones while `defaults.yaml` is broken; no agent can be run then.
+    /// The built-in limits while `defaults.yaml` has errors; no agent is valid then.
     pub fn orchestration(&self) -> &Orchestration {
         &self.common.orchestration
     }
 
-    /// What was found in `defaults.yaml`.
     pub fn defaults_diagnostics(&self) -> &[Diagnostic] {
         &self.common.diagnostics
     }
 
-    /// The extensions, by name.
+    /// Returns the extensions, sorted by name.
     pub fn extensions(&self) -> &[Extension] {
         &self.extensions
     }
 
-    /// What was found about the `agents/` folder itself, and in extensions.
+    /// Findings about the `agents/` directory and about extensions.
     pub fn folder_diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
 
-    pub(super) fn new(
-        mut entries: Vec<Arc<Entry>>,
-        common: Arc<Common>,
+    pub(crate) fn new(
+        mut entries: Vec<Arc<CatalogEntry>>,
+        common: Arc<SharedDefaults>,
         diagnostics: Vec<Diagnostic>,
         extensions: Vec<Extension>,
     ) -> Self {

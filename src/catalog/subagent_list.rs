@@ -1,22 +1,20 @@
-//! The section of `agents/main/system-prompt.md` that tells the main agent whom it can call.
+//! Subagent list in `agents/main/system-prompt.md`, between two marker lines.
 
-use super::model::Agent;
 use super::snapshot::Snapshot;
-use crate::base::RESERVED_MAIN;
+use crate::catalog::model::Agent;
+use crate::util::RESERVED_MAIN;
 
-/// The line before the section.
-pub const BEGIN: &str = "<!-- adjutant:subagents:begin -->";
-/// The line behind the section.
-pub const END: &str = "<!-- adjutant:subagents:end -->";
+pub(crate) const SECTION_BEGIN: &str = "<!-- adjutant:subagents:begin -->";
+pub(crate) const SECTION_END: &str = "<!-- adjutant:subagents:end -->";
 
-/// The section, with its markers and without a line break at its end.
-pub fn render(snapshot: &Snapshot) -> String {
-    let mut lines = vec![BEGIN.to_owned()];
+/// Renders the section including its markers, without a trailing line break.
+pub(crate) fn render_section(snapshot: &Snapshot) -> String {
+    let mut lines = vec![SECTION_BEGIN.to_owned()];
     let callable: Vec<String> = snapshot
         .entries()
         .iter()
         .filter_map(|entry| entry.agent())
-        .filter(|agent| agent.allowed_callers.allow(RESERVED_MAIN))
+        .filter(|agent| agent.allowed_callers.allows(RESERVED_MAIN))
         .map(|agent| describe(agent))
         .collect();
     if callable.is_empty() {
@@ -26,7 +24,7 @@ pub fn render(snapshot: &Snapshot) -> String {
         lines.push(String::new());
         lines.extend(callable);
     }
-    lines.push(END.to_owned());
+    lines.push(SECTION_END.to_owned());
     lines.join("\n")
 }
 
@@ -37,15 +35,9 @@ fn describe(agent: &Agent) -> String {
     format!("- `{}`: {description}{memory}", agent.name)
 }
 
-/// The section as it stands in `text`, markers included; `None` if it has none.
-pub fn find(text: &str) -> Option<&str> {
-    let start = text.find(BEGIN)?;
-    let length = text.get(start..)?.find(END)? + END.len();
+/// Returns the section in `text` including its markers; `None` if there is none.
+pub(crate) fn find_section(text: &str) -> Option<&str> {
+    let start = text.find(SECTION_BEGIN)?;
+    let length = text.get(start..)?.find(SECTION_END)? + SECTION_END.len();
     text.get(start..start + length)
-}
-
-/// `text` with its section replaced by `section`; `None` if it has none.
-pub fn replace(text: &str, section: &str) -> Option<String> {
-    let found = find(text)?;
-    Some(text.replacen(found, section, 1))
 }

@@ -1,4 +1,4 @@
-//! Notices that agents were added, edited, renamed or deleted; where the system cannot tell, it looks.
+//! Watches `agents/` and `extensions/` with `notify`, and polls where that is not possible.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,50 +10,50 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::live::Catalog;
-use super::stamp::Stamp;
+use crate::store::FileVersion;
 
-/// Editors save in several steps; when nothing happens for this long, they are over.
-const QUIET: Duration = Duration::from_millis(60);
-/// A folder that is never quiet is read all the same after this time.
-const MOST_WAIT: Duration = Duration::from_millis(500);
-/// How often the disk is looked at where it cannot be watched.
-const POLL: Duration = Duration::from_millis(500);
-/// How often it is looked at besides being watched: a network disk tells nobody what others change on it.
-const SAFETY_POLL: Duration = Duration::from_secs(10);
+/// Debounce: editors save in several steps.
+const DEBOUNCE: Duration = Duration::from_millis(60);
+/// Maximum delay of a reload while changes keep arriving.
+const MAX_DEBOUNCE: Duration = Duration::from_millis(500);
+/// Poll interval without a watch.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Poll interval beside a watch: network file systems do not report changes by other machines.
+const SAFETY_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Follows the disk until it is dropped.
+/// Background thread that reloads the catalog on changes. Stops when dropped.
 #[derive(Debug)]
-pub struct Watching {
-    messages: Sender<Message>,
+pub struct CatalogWatcher {
+    messages: Sender<WatchMessage>,
 }
 
-impl Drop for Watching {
+impl Drop for CatalogWatcher {
     fn drop(&mut self) {
-        let _ = self.messages.send(Message::Stop);
+        let _ = self.messages.send(WatchMessage::Stop);
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Message {
-    Look,
+enum WatchMessage {
+    Reload,
     Stop,
 }
 
-impl Watching {
-    pub(super) fn start(catalog: &Arc<Catalog>) -> Self {
-        let (messages, inbox) = channel();
-        let mut follower = Follower {
+impl CatalogWatcher {
+    pub(crate) fn start(catalog: &Arc<Catalog>) -> Self {
+        let (messages, receiver) = channel();
+        let mut follower = ChangeFollower {
             root: catalog.settings().root.clone(),
-            folders: [catalog.settings().agents_dir(), catalog.settings().extensions_dir()],
+            dirs: [catalog.settings().agents_dir(), catalog.settings().extensions_dir()],
             catalog: Arc::downgrade(catalog),
             messages: messages.clone(),
             watched: None,
         };
-        // The watch stands before this returns, so that no edit after it is missed.
-        follower.renew();
+        // Watches before returning, so that no later edit is missed.
+        follower.renew_watch();
         let started = thread::Builder::new()
             .name("catalog-watch".to_owned())
-            .spawn(move || follower.run(&inbox));
+            .spawn(move || follower.run(&receiver));
         if let Err(error) = started {
             tracing::warn!(%error, "agents are read again only when they are called");
         }
@@ -61,64 +61,69 @@ impl Watching {
     }
 }
 
-/// A watch, or none where the system refused one, and the folder it is about.
-struct Watched {
+/// A watch, `None` if the system refused it, and the identity of the watched directories.
+struct WatchedDir {
     watcher: Option<RecommendedWatcher>,
-    folders: [Option<Stamp>; 2],
+    identities: [Option<FileVersion>; 2],
 }
 
-struct Follower {
+struct ChangeFollower {
     root: PathBuf,
     /// `agents/` and `extensions/`.
-    folders: [PathBuf; 2],
+    dirs: [PathBuf; 2],
     catalog: Weak<Catalog>,
-    messages: Sender<Message>,
-    watched: Option<Watched>,
+    messages: Sender<WatchMessage>,
+    watched: Option<WatchedDir>,
 }
 
-impl Follower {
-    fn run(mut self, inbox: &Receiver<Message>) {
+impl ChangeFollower {
+    fn run(mut self, receiver: &Receiver<WatchMessage>) {
         loop {
-            let told = self.watched.as_ref().is_some_and(|watched| watched.watcher.is_some());
-            let news = match inbox.recv_timeout(if told { SAFETY_POLL } else { POLL }) {
-                Ok(Message::Look) => until_quiet(inbox),
-                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => Message::Stop,
-                Err(RecvTimeoutError::Timeout) => Message::Look,
+            let is_watched = self.watched.as_ref().is_some_and(|watched| watched.watcher.is_some());
+            let message = match receiver.recv_timeout(if is_watched {
+                SAFETY_POLL_INTERVAL
+            } else {
+                POLL_INTERVAL
+            }) {
+                Ok(WatchMessage::Reload) => debounce(receiver),
+                Ok(WatchMessage::Stop) | Err(RecvTimeoutError::Disconnected) => WatchMessage::Stop,
+                Err(RecvTimeoutError::Timeout) => WatchMessage::Reload,
             };
-            let Some(catalog) = self.catalog.upgrade().filter(|_| news == Message::Look) else {
+            let Some(catalog) = self.catalog.upgrade().filter(|_| message == WatchMessage::Reload)
+            else {
                 return;
             };
-            self.renew();
+            self.renew_watch();
             catalog.reload();
         }
     }
 
-    /// Watches again if one of the folders is another than before, or was not there.
-    fn renew(&mut self) {
-        let folders = self.folders.each_ref().map(|folder| identity(folder));
-        if self.watched.as_ref().is_some_and(|watched| watched.folders == folders) {
+    /// Renews the watch if a directory was created or replaced.
+    fn renew_watch(&mut self) {
+        let dirs = self.dirs.each_ref().map(|dir| dir_identity(dir));
+        if self.watched.as_ref().is_some_and(|watched| watched.identities == dirs) {
             return;
         }
         let watcher = self.watch();
         if let Err(error) = &watcher {
             tracing::warn!(%error, "the agents folder cannot be watched; looking at it instead");
         }
-        self.watched = Some(Watched { watcher: watcher.ok(), folders });
+        self.watched = Some(WatchedDir { watcher: watcher.ok(), identities: dirs });
     }
 
     fn watch(&self) -> notify::Result<RecommendedWatcher> {
         let messages = self.messages.clone();
         let targets: Vec<PathBuf> =
-            self.folders.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
-        let folders: Vec<PathBuf> = targets.iter().chain(&self.folders).cloned().collect();
+            self.dirs.iter().filter_map(|dir| dir.canonicalize().ok()).collect();
+        let dirs: Vec<PathBuf> = targets.iter().chain(&self.dirs).cloned().collect();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // What the watcher could not tell may have been anything.
-            if event.is_ok_and(|event| !is_change(&event, &folders)) {
+            // An error may hide any change.
+            if event.is_ok_and(|event| !is_change(&event, &dirs)) {
                 return;
             }
-            let _ = messages.send(Message::Look);
+            let _ = messages.send(WatchMessage::Reload);
         })?;
-        // The root tells when one of them itself comes, goes or is replaced.
+        // The root reports creation, removal and replacement of the directories themselves.
         watcher.watch(&self.root, RecursiveMode::NonRecursive)?;
         for target in targets {
             watcher.watch(&target, RecursiveMode::Recursive)?;
@@ -127,34 +132,36 @@ impl Follower {
     }
 }
 
-/// Whether something below the folders may be other than before. Reading changes nothing: taken for a change,
-/// every look at the folder would lead to the next one.
-fn is_change(event: &Event, folders: &[PathBuf]) -> bool {
+/// True for changes below the directories.
+/// Read access is ignored: each reload would otherwise trigger the next one.
+fn is_change(event: &Event, dirs: &[PathBuf]) -> bool {
     let only_read = match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
         EventKind::Access(_) => true,
         _ => false,
     };
-    let concerns = |path: &PathBuf| folders.iter().any(|folder| path.starts_with(folder));
+    let concerns = |path: &PathBuf| dirs.iter().any(|dir| path.starts_with(dir));
     event.need_rescan() || (!only_read && event.paths.iter().any(concerns))
 }
 
-/// Waits until a burst of news is over.
-fn until_quiet(inbox: &Receiver<Message>) -> Message {
+/// Waits until 60 ms pass without changes, at most 500 ms.
+fn debounce(receiver: &Receiver<WatchMessage>) -> WatchMessage {
     let began = Instant::now();
-    while began.elapsed() < MOST_WAIT {
-        match inbox.recv_timeout(QUIET) {
-            Ok(Message::Look) => {}
-            Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return Message::Stop,
+    while began.elapsed() < MAX_DEBOUNCE {
+        match receiver.recv_timeout(DEBOUNCE) {
+            Ok(WatchMessage::Reload) => {}
+            Ok(WatchMessage::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                return WatchMessage::Stop;
+            }
             Err(RecvTimeoutError::Timeout) => break,
         }
     }
-    Message::Look
+    WatchMessage::Reload
 }
 
-/// Which folder stands at `path`: its contents may change, the folder itself stays the same.
-fn identity(path: &Path) -> Option<Stamp> {
-    Stamp::now(path).map(Stamp::identity)
+/// Device and inode of the directory at `path`.
+fn dir_identity(path: &Path) -> Option<FileVersion> {
+    FileVersion::read(path).map(FileVersion::identity)
 }
 
 #[cfg(test)]
@@ -163,26 +170,26 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise a catalog that reads because it was told to would be told again, for ever.
+    /// Otherwise every reload would trigger the next one.
     #[test]
-    fn reading_is_no_news_and_writing_is() {
+    fn writes_are_reported_and_reads_are_not() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
         let file = root.join("agents/one/agent.md");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "first").unwrap();
-        let (messages, inbox) = channel();
-        let folders = [root.join("agents"), root.join("extensions")];
+        let (messages, receiver) = channel();
+        let dirs = [root.join("agents"), root.join("extensions")];
         let catalog = Weak::new();
-        let mut follower = Follower { root, folders, catalog, messages, watched: None };
-        follower.renew();
+        let mut follower = ChangeFollower { root, dirs, catalog, messages, watched: None };
+        follower.renew_watch();
         for _ in 0..10 {
-            assert_eq!(fs::read_dir(&follower.folders[0]).unwrap().count(), 1);
+            assert_eq!(fs::read_dir(&follower.dirs[0]).unwrap().count(), 1);
             assert_eq!(fs::read(&file).unwrap(), b"first");
         }
-        let news = inbox.recv_timeout(Duration::from_millis(200));
-        assert_eq!(news, Err(RecvTimeoutError::Timeout));
+        let message = receiver.recv_timeout(Duration::from_millis(200));
+        assert_eq!(message, Err(RecvTimeoutError::Timeout));
         fs::write(&file, "second").unwrap();
-        assert_eq!(inbox.recv_timeout(Duration::from_secs(20)), Ok(Message::Look));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(WatchMessage::Reload));
     }
 }

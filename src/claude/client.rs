@@ -1,45 +1,49 @@
-//! A conversation with one `claude`, over anything that can be read and written.
+//! Client of one `claude` process over any reader and writer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 
-use super::answers::Answers;
-use super::lines::LineReader;
+use super::control_handler::ControlHandler;
+use super::control_requests::ControlRequests;
 use super::outgoing::{self, HookEvent};
-use super::parent::Parent;
-use super::progress::{Progress, Tracker};
-use super::reader::Reader;
+use super::progress::{ProgressTracker, TurnProgress};
+use super::reader::FrameReader;
 use super::result::ResultFrame;
-use super::shared::{Ending, Outgoing, Phase, Shared, TurnEnd};
+use super::state::{ClientPhase, SharedClient, TurnEnd, TurnResult};
+use crate::jsonrpc::FrameWriter;
+use crate::util::LineReader;
 
-/// How a conversation is held.
+/// Longer than any run: the deadline of the run ends a CLI that does not read its stdin.
+const WRITE_TIMEOUT: Duration = Duration::from_hours(24 * 7);
+
+/// Options of a [`ClaudeClient`].
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// The hooks whose questions should come over the pipe.
+pub struct ClientOptions {
+    /// Hook events registered as callbacks.
     pub hooks: Vec<HookEvent>,
-    /// How long the CLI waits for a hook's answer. After that it does not run the tool, and says
-    /// so to the model (2.1.325) or nothing at all (2.1.197).
+    /// Timeout of a hook callback in seconds.
+    /// On timeout the CLI does not run the tool; 2.1.325 reports that to the model, 2.1.197 does not.
     pub hook_timeout_seconds: u64,
-    /// Further fields of `initialize`. Seen working on 2.1.197 and 2.1.325: `systemPrompt` (instead
-    /// of `--system-prompt-file`) and `sdkMcpServers` (names of tunnelled servers, instead of
-    /// `--mcp-config`).
+    /// Further fields of `initialize`.
+    /// Accepted by 2.1.197 and 2.1.325: `systemPrompt` (instead of `--system-prompt-file`) and `sdkMcpServers` (names
+    /// of SDK servers, instead of `--mcp-config`).
     pub initialize: Map<String, Value>,
-    /// The longest line that is read.
+    /// Maximum length of an output line; a longer line ends the stream.
     pub max_line_bytes: usize,
-    /// How much of what the agent writes is kept for a turn that does not end well.
+    /// Maximum size of the agent's text kept for a turn without a successful result; the end is kept.
     pub max_partial_bytes: usize,
-    /// The session that the CLI was started for; another one ends the conversation.
+    /// Session the CLI was started for; a frame from another session ends the client.
     pub session_id: Option<String>,
-    /// The `total_cost_usd` of the session's last result, where an earlier process had one:
-    /// 2.1.325 goes on counting there, and this turn must not pay for that again.
+    /// `total_cost_usd` of the session's last result in an earlier process.
+    /// 2.1.325 continues counting from there, so this amount is subtracted from the first turn.
     pub session_cost_usd: f64,
 }
 
-impl Default for Options {
+impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             hooks: vec![HookEvent::PreToolUse],
@@ -53,207 +57,186 @@ impl Default for Options {
     }
 }
 
-/// Why a conversation could not be opened.
+/// Failure of [`ClaudeClient::open`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum OpenError {
-    /// The stream ended first: look at the exit code and stderr.
+    /// EOF before the answer; the cause is in the exit code and stderr.
     #[error("claude ended before it answered `initialize`")]
     StreamEnded,
-    /// A line was too long.
     #[error("claude wrote a line of more than {limit} bytes before it answered `initialize`")]
-    LineTooLong {
-        /// The most bytes a line may have.
-        limit: usize,
-    },
-    /// The stream could not be read.
+    LineTooLong { limit: usize },
     #[error("the output of claude cannot be read: {message}")]
-    ReadFailed {
-        /// Why.
-        message: String,
-    },
-    /// The CLI works in another session.
+    ReadFailed { message: String },
     #[error("claude works in session `{found}` and not in `{expected}`")]
-    WrongSession {
-        /// The one that was asked for.
-        expected: String,
-        /// The one it named.
-        found: String,
-    },
-    /// The CLI said no, in its own words.
+    WrongSession { expected: String, found: String },
     #[error("claude refused `initialize`: {message}")]
     Refused {
-        /// What it said.
+        /// Error text of the CLI.
         message: String,
     },
-    /// The CLI ended a turn that nobody had begun; with an unknown session to resume it does this.
+    /// A `result` frame came before the answer, as when the session to resume is unknown.
     #[error("claude gave up before it answered `initialize`")]
     EndedEarly(Box<ResultFrame>),
 }
 
-/// An open conversation. Dropping it ends reading and writing; the process is not its business.
-pub struct Conversation {
-    handle: Handle,
-    reading: AbortHandle,
+/// Open connection to a `claude` process.
+///
+/// Dropping the client aborts the reader task and closes stdin; it does not stop the process.
+pub struct ClaudeClient {
+    handle: ClaudeHandle,
+    reader_task: AbortHandle,
 }
 
-impl Conversation {
-    /// Sends `initialize` and waits for its answer. There is no deadline in here: the caller has one.
+impl ClaudeClient {
+    /// Sends `initialize` and waits for the answer. Has no deadline of its own: the caller must set one.
     pub async fn open<R, W>(
         stdout: R,
         stdin: W,
-        parent: Arc<dyn Parent>,
-        options: Options,
+        parent: Arc<dyn ControlHandler>,
+        options: ClientOptions,
     ) -> Result<Self, OpenError>
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let (sender, receiver) = unbounded_channel();
-        let tracker = Tracker::new(options.max_partial_bytes, options.session_cost_usd);
-        let shared = Arc::new(Shared::new(sender, tracker));
+        let writer = FrameWriter::default();
+        let tracker = ProgressTracker::new(options.max_partial_bytes, options.session_cost_usd);
+        let shared = Arc::new(SharedClient::new(writer.clone(), tracker));
         let initialize_id = shared.new_request_id("initialize");
-        shared.send(outgoing::initialize(
+        shared.send(&outgoing::initialize(
             &initialize_id,
             &options.hooks,
             options.hook_timeout_seconds,
             &options.initialize,
         ));
-        let reader = Reader {
+        let reader = FrameReader {
             lines: LineReader::new(stdout, options.max_line_bytes),
-            line_limit: options.max_line_bytes,
-            answers: Answers::new(Arc::clone(&parent), Arc::clone(&shared)),
-            parent,
+            max_line_bytes: options.max_line_bytes,
+            control_requests: ControlRequests::new(Arc::clone(&parent), Arc::clone(&shared)),
+            handler: parent,
             shared: Arc::clone(&shared),
             initialize_id,
             expected_session: options.session_id,
         };
-        tokio::spawn(write_all(stdin, receiver));
+        tokio::spawn(writer.run_writer(stdin, WRITE_TIMEOUT));
         let reading = tokio::spawn(reader.run()).abort_handle();
-        let conversation = Self { handle: Handle { shared }, reading };
-        conversation.opened().await?;
+        let conversation = Self { handle: ClaudeHandle { shared }, reader_task: reading };
+        conversation.wait_until_open().await?;
         Ok(conversation)
     }
 
-    /// Sends a prompt and waits for its end. There is no deadline in here either.
+    /// Sends a prompt and waits for the end of the turn. Has no deadline of its own.
     ///
-    /// Where a turn before was dropped in the middle, it is interrupted and waited for first, so
-    /// that its result is never taken for this one's.
+    /// If an earlier call was dropped before its turn ended, that turn is interrupted and its result awaited first, so
+    /// that the result cannot be taken for the result of this turn.
     pub async fn turn(&mut self, prompt: &str) -> TurnEnd {
         let shared = &self.handle.shared;
-        if shared.state().phase == Phase::Running {
+        if shared.state().phase == ClientPhase::Running {
             self.handle.interrupt();
         }
         let over = shared
             .wait_for(|state| match &state.phase {
-                Phase::Running => None,
-                Phase::Over(ending) => Some(Some(ending.clone())),
+                ClientPhase::Running => None,
+                ClientPhase::Closed(turn_result) => Some(Some(turn_result.clone())),
                 _ => Some(None),
             })
             .await;
         shared.state().tracker.begin_turn();
-        if let Some(ending) = over {
-            return TurnEnd { ending, progress: self.handle.progress() };
+        if let Some(turn_result) = over {
+            return TurnEnd { result: turn_result, progress: self.handle.progress() };
         }
-        shared.set_phase(Phase::Running);
-        shared.send(outgoing::user_message(prompt));
-        let ending = shared.wait_for(|state| ended(&mut state.phase)).await;
-        TurnEnd { ending, progress: self.handle.progress() }
+        shared.set_phase(ClientPhase::Running);
+        shared.send(&outgoing::user_message(prompt));
+        let turn_result = shared.wait_for(|state| take_turn_result(&mut state.phase)).await;
+        TurnEnd { result: turn_result, progress: self.handle.progress() }
     }
 
-    /// Something to interrupt with, or to look at the progress, while a turn runs.
-    pub fn handle(&self) -> Handle {
+    /// Returns a handle to interrupt the running turn or read its progress.
+    pub fn handle(&self) -> ClaudeHandle {
         self.handle.clone()
     }
 
-    /// Closes the CLI's stdin, after what is still to be written: an idle one ends then.
+    /// Closes the CLI's stdin after all queued frames; an idle CLI then exits.
     pub fn close(&self) {
         self.handle.close();
     }
 
-    async fn opened(&self) -> Result<(), OpenError> {
+    async fn wait_until_open(&self) -> Result<(), OpenError> {
         self.handle
             .shared
             .wait_for(|state| match &state.phase {
-                Phase::Opening => None,
-                Phase::Refused(message) => {
+                ClientPhase::Opening => None,
+                ClientPhase::Refused(message) => {
                     Some(Err(OpenError::Refused { message: message.clone() }))
                 }
-                Phase::Over(ending) => Some(Err(open_error(ending.clone()))),
-                Phase::Idle | Phase::Running | Phase::Finished(_) => Some(Ok(())),
+                ClientPhase::Closed(turn_result) => Some(Err(open_error(turn_result.clone()))),
+                ClientPhase::Idle | ClientPhase::Running | ClientPhase::Finished(_) => Some(Ok(())),
             })
             .await
     }
 }
 
-impl Drop for Conversation {
+impl Drop for ClaudeClient {
     fn drop(&mut self) {
-        self.reading.abort();
+        self.reader_task.abort();
         self.handle.close();
     }
 }
 
-/// What can be done with a conversation while a turn runs.
+/// Cloneable sender of a [`ClaudeClient`], usable while a turn runs.
 #[derive(Clone)]
-pub struct Handle {
-    shared: Arc<Shared>,
+pub struct ClaudeHandle {
+    shared: Arc<SharedClient>,
 }
 
-impl Handle {
-    /// Asks the CLI to end the running turn; its result still comes, with `is_aborted()`.
+impl ClaudeHandle {
+    /// Asks the CLI to end the running turn; its result still arrives, with `is_aborted()`.
     pub fn interrupt(&self) {
         let id = self.shared.new_request_id("interrupt");
-        self.shared.send(outgoing::interrupt(&id));
+        self.shared.send(&outgoing::interrupt(&id));
     }
 
-    /// Sends a JSON-RPC message from a tunnelled server, such as `notifications/tools/list_changed`.
+    /// Sends a JSON-RPC message from an SDK server, such as `notifications/tools/list_changed`.
     ///
-    /// Both versions accept it; 2.1.325 then asks for the tools again at once, 2.1.197 does not.
+    /// Both versions accept it; 2.1.325 then lists the tools again at once, 2.1.197 does not.
     pub fn send_mcp(&self, server: &str, message: &Value) {
         let id = self.shared.new_request_id("mcp");
-        self.shared.send(outgoing::mcp_message(&id, server, message));
+        self.shared.send(&outgoing::mcp_message(&id, server, message));
     }
 
-    /// How far the running turn, or the last one, has come.
-    pub fn progress(&self) -> Progress {
+    /// Returns the progress of the running turn, or of the last one.
+    pub fn progress(&self) -> TurnProgress {
         self.shared.state().tracker.snapshot()
     }
 
-    /// Closes the CLI's stdin, after what is still to be written.
+    /// Closes the CLI's stdin after all queued frames.
     pub fn close(&self) {
         self.shared.close();
     }
 }
 
-fn ended(phase: &mut Phase) -> Option<Ending> {
+fn take_turn_result(phase: &mut ClientPhase) -> Option<TurnResult> {
     match phase {
-        Phase::Over(ending) => Some(ending.clone()),
-        Phase::Finished(_) => match std::mem::replace(phase, Phase::Idle) {
-            Phase::Finished(result) => Some(Ending::Result(result)),
+        ClientPhase::Closed(turn_result) => Some(turn_result.clone()),
+        ClientPhase::Finished(_) => match std::mem::replace(phase, ClientPhase::Idle) {
+            ClientPhase::Finished(result) => Some(TurnResult::Result(result)),
             _ => None,
         },
-        Phase::Opening | Phase::Refused(_) | Phase::Idle | Phase::Running => None,
+        ClientPhase::Opening
+        | ClientPhase::Refused(_)
+        | ClientPhase::Idle
+        | ClientPhase::Running => None,
     }
 }
 
-fn open_error(ending: Ending) -> OpenError {
-    match ending {
-        Ending::Result(result) => OpenError::EndedEarly(result),
-        Ending::StreamEnded => OpenError::StreamEnded,
-        Ending::LineTooLong { limit } => OpenError::LineTooLong { limit },
-        Ending::ReadFailed { message } => OpenError::ReadFailed { message },
-        Ending::WrongSession { expected, found } => OpenError::WrongSession { expected, found },
+fn open_error(turn_result: TurnResult) -> OpenError {
+    match turn_result {
+        TurnResult::Result(result) => OpenError::EndedEarly(result),
+        TurnResult::StreamEnded => OpenError::StreamEnded,
+        TurnResult::LineTooLong { limit } => OpenError::LineTooLong { limit },
+        TurnResult::ReadFailed { message } => OpenError::ReadFailed { message },
+        TurnResult::WrongSession { expected, found } => OpenError::WrongSession { expected, found },
     }
-}
-
-/// Writes line after line, so that nobody who has something to say waits for a full pipe.
-async fn write_all<W: AsyncWrite + Unpin>(mut stdin: W, mut lines: UnboundedReceiver<Outgoing>) {
-    while let Some(Outgoing::Line(line)) = lines.recv().await {
-        // The other side is gone: the reading side will see that and say so.
-        if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
-            return;
-        }
-    }
-    let _ = stdin.shutdown().await;
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the parent of a `claude` decides.
+//! [`ControlHandler`]: answers the control requests of one `claude` process.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,85 +6,76 @@ use std::pin::Pin;
 use serde_json::{Map, Value, json};
 
 use super::observation::Observation;
+use crate::jsonrpc::{Frame, LineJson, Message};
 
-/// With `--json-schema` the CLI has a tool of its own that does nothing but take the answer.
-pub const ANSWER_TOOL: &str = "StructuredOutput";
+/// Tool that the CLI adds with `--json-schema`; its only effect is to take the structured answer.
+pub(crate) const STRUCTURED_OUTPUT_TOOL: &str = "StructuredOutput";
 
-/// A future that can be moved to another thread.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Answers what the CLI asks.
+/// Answers the control requests of a `claude` process.
 ///
-/// Each question is answered in a task of its own, beside the loop that reads: taking long delays
-/// nothing but the tool it is about. When the CLI no longer wants the answer (an interrupt, the end
-/// of the stream) the future is dropped. A panic in one is a refusal, never a permission.
-pub trait Parent: Send + Sync + 'static {
-    /// Judges a tool call before any permission rule; a refusal here is final.
+/// Each request is answered in a task of its own beside the reader, so a slow answer delays only the tool it is about.
+/// The future is dropped when the CLI cancels the request (after an interrupt) or the stream ends. A panic in the
+/// future denies the request.
+pub trait ControlHandler: Send + Sync + 'static {
+    /// Decides on a tool call before any permission rule; a denial is final.
     ///
-    /// The model is told the reason (2.1.325 puts `PreToolUse:Bash hook error: ` before it), and
-    /// the call appears in the result's `permission_denials`. Nobody asks again.
-    fn pre_tool_use(&self, tool_use: ToolUse) -> BoxFuture<'_, HookVerdict>;
+    /// The model sees the reason (2.1.325 prepends `PreToolUse:Bash hook error: `), and the call is listed in the
+    /// result's `permission_denials`.
+    fn pre_tool_use(&self, tool_use: ToolUse) -> BoxFuture<'_, HookDecision>;
 
-    /// Judges a tool call that no rule allowed; the model is told exactly the message of a refusal.
-    fn can_use_tool(&self, request: ApprovalRequest) -> BoxFuture<'_, Approval>;
+    /// Decides on a tool call that no rule allowed; the model sees exactly the message of a denial.
+    fn can_use_tool(&self, request: PermissionRequest) -> BoxFuture<'_, PermissionAnswer>;
 
-    /// Answers a JSON-RPC message for the tunnelled server; `None` for a notification.
+    /// Answers a JSON-RPC message for an SDK server; `None` for a notification.
     ///
-    /// Messages are handled side by side: a notification may overtake the request before it.
-    fn mcp_message(&self, server: String, message: Value) -> BoxFuture<'_, Option<Value>> {
-        Box::pin(async move { no_such_server(&server, &message) })
+    /// Messages are handled concurrently: a notification may overtake the request before it.
+    fn mcp_message(&self, server: String, message: LineJson) -> BoxFuture<'_, Option<LineJson>> {
+        Box::pin(async move { unknown_server_response(&server, &message) })
     }
 
-    /// Answers another hook that was registered, in the form a hook prints on its stdout.
+    /// Answers the callback of any other registered hook event, in the JSON format of a hook's stdout.
     fn hook_event(&self, event: String, payload: Map<String, Value>) -> BoxFuture<'_, Value> {
         let _ = (event, payload);
         Box::pin(async { json!({}) })
     }
 
-    /// Sees what happens. Called from the loop that reads: it must be quick.
+    /// Receives events of the running turn. Called on the reader task: must not block.
     fn observe(&self, observation: &Observation<'_>) {
         let _ = observation;
     }
 }
 
-/// A tool call that waits for a verdict.
+/// Tool call submitted to the `PreToolUse` hook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolUse {
-    /// The tool, MCP tools under their `mcp__server__tool` names.
+    /// Name of the tool; MCP tools as `mcp__server__tool`.
     pub tool_name: String,
-    /// Its arguments.
     pub input: Value,
-    /// The call's id.
     pub tool_use_id: String,
-    /// The rest of the hook's payload: `session_id`, `cwd`, and for a native subagent `agent_id`.
+    /// Other fields of the hook's input: `session_id`, `cwd`, and `agent_id` for a native subagent.
     pub payload: Map<String, Value>,
 }
 
-/// A verdict on a tool call.
+/// Answer to a `PreToolUse` hook callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HookVerdict {
+pub enum HookDecision {
     /// No objection; the permission rules decide.
     Proceed,
-    /// A person shall decide, whatever the permission rules say: `can_use_tool` comes.
-    Ask {
-        /// Why.
-        reason: String,
-    },
-    /// Refused.
+    /// A person must decide, whatever the permission rules say: the CLI then sends `can_use_tool`.
+    Ask { reason: String },
     Deny {
-        /// What the model is told.
+        /// Shown to the model.
         reason: String,
     },
-    /// Refused, and the turn ends.
-    Stop {
-        /// Why.
-        reason: String,
-    },
+    /// Denies the call and ends the turn.
+    Stop { reason: String },
 }
 
-impl HookVerdict {
-    /// Why it is refused, if it is.
-    pub fn refusal(&self) -> Option<&str> {
+impl HookDecision {
+    /// Returns the reason of a denial.
+    pub fn denial_reason(&self) -> Option<&str> {
         match self {
             Self::Proceed | Self::Ask { .. } => None,
             Self::Deny { reason } | Self::Stop { reason } => Some(reason),
@@ -92,23 +83,20 @@ impl HookVerdict {
     }
 }
 
-/// A tool call that no rule allowed.
+/// Tool call that no permission rule allowed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ApprovalRequest {
-    /// The tool.
+pub struct PermissionRequest {
     pub tool_name: String,
-    /// Its arguments.
     pub input: Value,
-    /// The call's id.
     pub tool_use_id: String,
-    /// What would allow it, as the CLI's `permission_suggestions`.
+    /// `permission_suggestions` of the CLI: rule changes that would allow the call.
     pub suggestions: Vec<Value>,
-    /// Why it asks, where it says so.
+    /// `decision_reason` of the CLI.
     pub reason: Option<String>,
 }
 
-impl ApprovalRequest {
-    /// The rule that would allow it, such as `Bash(curl:*)`, where the CLI names one.
+impl PermissionRequest {
+    /// Returns the rule that would allow the call, such as `Bash(curl:*)`, if the CLI suggests one.
     pub fn suggested_rule(&self) -> Option<String> {
         let mut adding = self.suggestions.iter().filter(|suggestion| {
             suggestion.get("type").and_then(Value::as_str) == Some("addRules")
@@ -122,23 +110,23 @@ impl ApprovalRequest {
     }
 }
 
-/// The answer to an [`ApprovalRequest`].
+/// Answer to a [`PermissionRequest`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Approval {
-    /// It may.
+pub enum PermissionAnswer {
     Allow {
-        /// The arguments it runs with: those that were asked for, or others.
+        /// Arguments to run the tool with: the requested ones or a replacement.
         updated_input: Value,
     },
-    /// It may not.
     Deny {
-        /// What the model is told.
+        /// Shown to the model.
         message: String,
     },
 }
 
-fn no_such_server(server: &str, message: &Value) -> Option<Value> {
-    let id = message.get("id")?;
+fn unknown_server_response(server: &str, message: &LineJson) -> Option<LineJson> {
+    let Ok(Message::Request { id, .. }) = Message::parse(message.as_str().as_bytes()) else {
+        return None;
+    };
     let text = format!("there is no server `{server}`");
-    Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": text}}))
+    Some(Frame::error(&id.to_string(), -32601, &text, None).into_json())
 }

@@ -1,4 +1,4 @@
-//! Answering what the CLI asks, each question in a task of its own.
+//! Control requests of the CLI being answered, one task each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,132 +6,136 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
-use super::fields::Fields;
-use super::frame::{ControlKind, ControlRequest};
-use super::outgoing::{self, Closed, HookEvent};
-use super::parent::{ApprovalRequest, HookVerdict, Parent, ToolUse};
-use super::shared::Shared;
+use super::control_handler::{ControlHandler, HookDecision, PermissionRequest, ToolUse};
+use super::field_access::FieldAccess;
+use super::frame::{ControlPayload, ControlRequest};
+use super::outgoing::{self, ControlRequestKind, HookEvent};
+use super::state::SharedClient;
+use crate::jsonrpc::LineJson;
 
-/// More questions than this at once are refused: a CLI that floods must not fill the memory.
-const MOST_AT_ONCE: usize = 1024;
+/// Further requests are denied: a CLI that floods requests must not exhaust memory.
+const MAX_CONCURRENT_REQUESTS: usize = 1024;
 
-/// The questions that are being answered. Dropping it drops their futures.
-pub(super) struct Answers {
-    parent: Arc<dyn Parent>,
-    shared: Arc<Shared>,
+/// Control requests being answered. Dropping this aborts all tasks.
+pub(crate) struct ControlRequests {
+    parent: Arc<dyn ControlHandler>,
+    shared: Arc<SharedClient>,
     tasks: JoinSet<()>,
-    open: HashMap<Id, Open>,
+    pending: HashMap<Id, PendingAnswer>,
     by_request: HashMap<String, AbortHandle>,
 }
 
-struct Open {
+struct PendingAnswer {
     request_id: String,
-    closed: Closed,
+    kind: ControlRequestKind,
 }
 
-impl Answers {
-    pub(super) fn new(parent: Arc<dyn Parent>, shared: Arc<Shared>) -> Self {
+impl ControlRequests {
+    pub(crate) fn new(parent: Arc<dyn ControlHandler>, shared: Arc<SharedClient>) -> Self {
         Self {
             parent,
             shared,
             tasks: JoinSet::new(),
-            open: HashMap::new(),
+            pending: HashMap::new(),
             by_request: HashMap::new(),
         }
     }
 
-    /// Starts answering.
-    pub(super) fn begin(&mut self, request: ControlRequest) {
-        let ControlRequest { request_id, kind } = request;
-        let closed = Closed::of(&kind);
+    /// Starts a task that answers the request.
+    /// A request that is unsupported, too deeply nested or over the limit is denied at once.
+    pub(crate) fn start(&mut self, request: ControlRequest) {
+        let ControlRequest { request_id, payload: kind } = request;
+        let closed = ControlRequestKind::of(&kind);
         match kind {
-            ControlKind::Other { subtype } => {
+            ControlPayload::Other { subtype } => {
                 let error = format!("unsupported control request `{subtype}`");
-                self.shared.send(outgoing::refuse(&request_id, &error));
+                self.shared.send(&outgoing::error_response(&request_id, &error));
             }
-            ControlKind::TooDeep { .. } => {
-                self.refuse(&request_id, &closed, "the arguments are nested too deeply");
+            ControlPayload::TooDeep { .. } => {
+                self.deny(&request_id, &closed, "the arguments are nested too deeply");
             }
-            _ if self.tasks.len() >= MOST_AT_ONCE => {
-                self.refuse(&request_id, &closed, "too many questions at once");
+            _ if self.tasks.len() >= MAX_CONCURRENT_REQUESTS => {
+                self.deny(&request_id, &closed, "too many questions at once");
             }
             kind => self.spawn(request_id, kind, closed),
         }
     }
 
-    /// The CLI no longer waits for this answer.
-    pub(super) fn cancel(&mut self, request_id: &str) {
+    /// Aborts the task of a request that the CLI cancelled.
+    pub(crate) fn cancel(&mut self, request_id: &str) {
         if let Some(task) = self.by_request.get(request_id) {
             task.abort();
         }
     }
 
-    /// Waits for one to be over; never, where there is none.
-    pub(super) async fn finish_one(&mut self) {
+    /// Waits for a task to end and removes it; pending while there are none. Cancel-safe.
+    pub(crate) async fn join_next(&mut self) {
         match self.tasks.join_next_with_id().await {
-            Some(Ok((id, ()))) => self.forget(id),
-            Some(Err(error)) => self.settle_failed(&error),
+            Some(Ok((id, ()))) => self.remove(id),
+            Some(Err(error)) => self.handle_failed_task(&error),
             None => std::future::pending().await,
         }
     }
 
-    fn spawn(&mut self, request_id: String, kind: ControlKind, closed: Closed) {
+    fn spawn(&mut self, request_id: String, kind: ControlPayload, closed: ControlRequestKind) {
         let parent = Arc::clone(&self.parent);
         let shared = Arc::clone(&self.shared);
         let id = request_id.clone();
         let task = self.tasks.spawn(async move {
-            let response = answer(parent.as_ref(), kind).await;
-            shared.send(outgoing::reply(&id, &response));
+            let response = handle_request(parent.as_ref(), kind).await;
+            shared.send(&outgoing::success_response(&id, &response));
         });
-        self.open.insert(task.id(), Open { request_id: request_id.clone(), closed });
+        self.pending
+            .insert(task.id(), PendingAnswer { request_id: request_id.clone(), kind: closed });
         self.by_request.insert(request_id, task);
     }
 
-    fn refuse(&self, request_id: &str, closed: &Closed, reason: &str) {
-        self.shared.send(outgoing::closed_answer(request_id, closed, reason));
+    fn deny(&self, request_id: &str, closed: &ControlRequestKind, reason: &str) {
+        self.shared.send(&outgoing::denial_response(request_id, closed, reason));
     }
 
-    fn settle_failed(&mut self, error: &JoinError) {
-        if let Some(open) = self.open.get(&error.id())
+    fn handle_failed_task(&mut self, error: &JoinError) {
+        if let Some(open) = self.pending.get(&error.id())
             && error.is_panic()
         {
             tracing::error!(request = %open.request_id, "answering a question of claude failed");
-            self.refuse(&open.request_id, &open.closed, "this call could not be judged");
+            self.deny(&open.request_id, &open.kind, "this call could not be judged");
         }
-        self.forget(error.id());
+        self.remove(error.id());
     }
 
-    fn forget(&mut self, id: Id) {
-        if let Some(open) = self.open.remove(&id) {
+    fn remove(&mut self, id: Id) {
+        if let Some(open) = self.pending.remove(&id) {
             self.by_request.remove(&open.request_id);
         }
     }
 }
 
-async fn answer(parent: &dyn Parent, kind: ControlKind) -> Value {
-    match kind {
-        ControlKind::HookCallback { callback_id, input, tool_use_id } => {
-            hook(parent, &callback_id, input, tool_use_id).await
+async fn handle_request(parent: &dyn ControlHandler, kind: ControlPayload) -> LineJson {
+    let response = match kind {
+        ControlPayload::HookCallback { callback_id, input, tool_use_id } => {
+            handle_hook_callback(parent, &callback_id, input, tool_use_id).await
         }
-        ControlKind::CanUseTool { tool_name, input, tool_use_id, suggestions, reason } => {
-            let request = ApprovalRequest { tool_name, input, tool_use_id, suggestions, reason };
-            outgoing::approval(parent.can_use_tool(request).await)
+        ControlPayload::CanUseTool { tool_name, input, tool_use_id, suggestions, reason } => {
+            let request = PermissionRequest { tool_name, input, tool_use_id, suggestions, reason };
+            outgoing::permission_response(parent.can_use_tool(request).await)
         }
-        ControlKind::McpMessage { server, message } => {
-            outgoing::mcp_response(parent.mcp_message(server, message).await)
+        ControlPayload::McpMessage { server, message } => {
+            return outgoing::mcp_response(parent.mcp_message(server, message).await);
         }
-        // Both are answered before a task is made.
-        ControlKind::TooDeep { .. } | ControlKind::Other { .. } => json!({}),
-    }
+        // Both are answered in `start` without a task.
+        ControlPayload::TooDeep { .. } | ControlPayload::Other { .. } => json!({}),
+    };
+    outgoing::encode(&response)
 }
 
-async fn hook(
-    parent: &dyn Parent,
+async fn handle_hook_callback(
+    parent: &dyn ControlHandler,
     callback_id: &str,
     mut payload: Map<String, Value>,
     tool_use_id: Option<String>,
 ) -> Value {
-    match HookEvent::of_callback(callback_id) {
+    match HookEvent::from_callback_id(callback_id) {
         Some(HookEvent::PreToolUse) => {
             let in_payload = payload.text("tool_use_id");
             let tool_use = ToolUse {
@@ -140,12 +144,12 @@ async fn hook(
                 tool_use_id: tool_use_id.or(in_payload).unwrap_or_default(),
                 payload,
             };
-            outgoing::verdict(parent.pre_tool_use(tool_use).await)
+            outgoing::hook_response(parent.pre_tool_use(tool_use).await)
         }
         Some(event) => parent.hook_event(event.name().to_owned(), payload).await,
         None => {
             let reason = "this hook was never registered".to_owned();
-            outgoing::verdict(HookVerdict::Deny { reason })
+            outgoing::hook_response(HookDecision::Deny { reason })
         }
     }
 }

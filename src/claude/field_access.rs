@@ -1,30 +1,28 @@
-//! Taking fields out of JSON without copying them, where a wrong shape counts as absent.
+//! Typed access to JSON fields by move; a field of the wrong type counts as absent.
 
 use serde_json::{Map, Value};
 
-/// Moves fields out of an object.
-pub(super) trait Fields {
-    /// The text under `key`, or nothing.
+/// Moves fields out of a JSON object.
+pub(crate) trait FieldAccess {
     fn text(&mut self, key: &str) -> Option<String>;
-    /// The text under `key`, empty where there is none.
     fn text_or_empty(&mut self, key: &str) -> String {
         self.text(key).unwrap_or_default()
     }
-    /// The object under `key`, empty where there is none.
+    /// The object under `key`, or an empty one.
     fn object(&mut self, key: &str) -> Map<String, Value>;
-    /// The list under `key`, empty where there is none.
+    /// The list under `key`, or an empty one.
     fn list(&mut self, key: &str) -> Vec<Value>;
-    /// Whatever is under `key`, if it is not `null`.
+    /// The value under `key` unless it is `null`.
     fn value(&mut self, key: &str) -> Option<Value>;
-    /// The whole number under `key`; a fraction is cut off (2.1.197 sends some).
-    fn whole(&self, key: &str) -> Option<u64>;
-    /// The number under `key`.
+    /// The integer under `key`; fractions (sent by 2.1.197) are truncated.
+    fn integer(&self, key: &str) -> Option<u64>;
+    /// The finite number under `key`.
     fn number(&self, key: &str) -> Option<f64>;
-    /// Whether `key` is `true`.
+    /// True only if `key` is `true`.
     fn flag(&self, key: &str) -> bool;
 }
 
-impl Fields for Map<String, Value> {
+impl FieldAccess for Map<String, Value> {
     fn text(&mut self, key: &str) -> Option<String> {
         match self.get_mut(key).map(Value::take) {
             Some(Value::String(text)) => Some(text),
@@ -50,9 +48,9 @@ impl Fields for Map<String, Value> {
         self.get_mut(key).map(Value::take).filter(|value| !value.is_null())
     }
 
-    fn whole(&self, key: &str) -> Option<u64> {
+    fn integer(&self, key: &str) -> Option<u64> {
         let number = self.get(key)?;
-        number.as_u64().or_else(|| number.as_f64().map(cut))
+        number.as_u64().or_else(|| number.as_f64().map(saturating_u64))
     }
 
     fn number(&self, key: &str) -> Option<f64> {
@@ -69,20 +67,20 @@ impl Fields for Map<String, Value> {
     clippy::cast_sign_loss,
     reason = "`as` saturates, which is what a number out of range should do"
 )]
-fn cut(number: f64) -> u64 {
+fn saturating_u64(number: f64) -> u64 {
     number as u64
 }
 
-/// The objects of a list; other elements are left out.
-pub(super) fn objects(list: Vec<Value>) -> impl Iterator<Item = Map<String, Value>> {
+/// The objects of a list; other elements are dropped.
+pub(crate) fn objects(list: Vec<Value>) -> impl Iterator<Item = Map<String, Value>> {
     list.into_iter().filter_map(|value| match value {
         Value::Object(map) => Some(map),
         _ => None,
     })
 }
 
-/// The texts of a list; other elements are left out.
-pub(super) fn texts(list: Vec<Value>) -> Vec<String> {
+/// The strings of a list; other elements are dropped.
+pub(crate) fn texts(list: Vec<Value>) -> Vec<String> {
     list.into_iter()
         .filter_map(|value| match value {
             Value::String(text) => Some(text),

@@ -1,169 +1,145 @@
-//! What the CLI writes, as far as we have a use for it.
+//! Output frames of the CLI; fields that are not used are left out.
 
 use serde_json::{Map, Value};
 
 use super::result::ResultFrame;
+use crate::jsonrpc::LineJson;
 
 /// One line of the CLI's output.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Frame {
-    /// Something about the process rather than the conversation.
-    System(System),
-    /// The model spoke or asked for tools.
-    Assistant(Assistant),
-    /// What the model was told: results of tools.
-    User(User),
-    /// A turn is over.
+pub(crate) enum OutputFrame {
+    /// State of the process rather than of the session.
+    System(SystemFrame),
+    /// Output of the model: text or tool calls.
+    Assistant(AssistantFrame),
+    /// Input of the model: tool results.
+    User(UserFrame),
+    /// End of a turn.
     Result(Box<ResultFrame>),
-    /// The CLI asks its parent something and waits for the answer.
+    /// The CLI asks and waits for the answer.
     ControlRequest(ControlRequest),
-    /// The CLI answers something its parent asked.
-    ControlReply(ControlReply),
-    /// The CLI no longer waits for an answer.
-    ControlCancel {
-        /// Which question it was.
-        request_id: String,
-    },
-    /// A piece of text while it is being written (`--include-partial-messages`).
-    TextDelta {
-        /// The piece.
-        text: String,
-    },
-    /// A message is begun (`--include-partial-messages`).
+    /// The CLI answers a control request of ours.
+    ControlResponse(ControlResponse),
+    /// The CLI no longer waits for the answer to `request_id`.
+    ControlCancel { request_id: String },
+    /// Text delta of a message (`--include-partial-messages`).
+    TextDelta { text: String },
+    /// Start of a message (`--include-partial-messages`).
     MessageStarted {
-        /// Set when a native subagent speaks rather than the agent itself.
+        /// Set for a message of a native subagent.
         parent_tool_use_id: Option<String>,
-        /// The message's id.
         message_id: String,
-        /// The model that writes it.
         model: String,
-        /// Tokens that were read for it.
-        usage: Usage,
+        /// Input tokens of the message.
+        usage: TokenUsage,
     },
-    /// A message is over, and its tokens are known (`--include-partial-messages`).
+    /// End of a message with its final token counts (`--include-partial-messages`).
     MessageEnded {
-        /// Set when a native subagent speaks rather than the agent itself.
+        /// Set for a message of a native subagent.
         parent_tool_use_id: Option<String>,
-        /// Tokens in all.
-        usage: Usage,
-        /// Whether it asks for tools, so that the turn goes on.
+        /// Totals of the message.
+        usage: TokenUsage,
+        /// The message requests tools, so the turn continues.
         wants_tools: bool,
     },
-    /// Something else that is being written: a sign of life, nothing more.
-    Writing,
-    /// A type that this version of Adjutant does not know.
+    /// Any other partial content: counts as activity only.
+    PartialContent,
+    /// Unknown frame type.
     Other,
 }
 
-/// A `system` frame.
 #[derive(Clone, Debug, PartialEq)]
-pub enum System {
-    /// Opens every turn.
-    Init(Init),
-    /// The API did not answer and will be asked again.
+pub(crate) enum SystemFrame {
+    /// First frame of every turn.
+    Init(InitFrame),
+    /// An API request failed and will be retried.
     ApiRetry {
-        /// Which attempt failed, from 1.
+        /// Failed attempt, counted from 1.
         attempt: u64,
-        /// After how many it gives up.
+        /// Maximum number of retries.
         max_retries: u64,
-        /// How long it waits now.
+        /// Delay before the retry.
         delay_ms: u64,
-        /// The HTTP status, where there was an answer.
+        /// HTTP status, if there was a response.
         status: Option<u64>,
         /// `overloaded`, `authentication_failed`, ….
         error: String,
     },
-    /// A tool call was refused without asking the parent (mode `dontAsk`).
+    /// A tool call was denied without a control request (mode `dontAsk`).
     PermissionDenied {
-        /// Which tool.
         tool_name: String,
-        /// What the model was told.
+        /// Message shown to the model.
         message: String,
     },
-    /// Another subtype.
     Other {
-        /// Its name.
         subtype: String,
     },
 }
 
-/// `system/init`: what the turn will run with. It comes again with every turn of a process.
+/// `system/init`: the configuration of a turn. Sent again for every turn of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Init {
-    /// The conversation's id.
+pub struct InitFrame {
     pub session_id: String,
-    /// The model's full name.
+    /// Full model name.
     pub model: String,
-    /// Every tool that exists, MCP tools under their `mcp__server__tool` names.
+    /// All available tools, MCP tools as `mcp__server__tool`.
     pub tools: Vec<String>,
-    /// The MCP servers and how they are.
     pub mcp_servers: Vec<ServerStatus>,
     /// `default`, `dontAsk`, ….
     pub permission_mode: String,
-    /// The version of the CLI.
+    /// Version of the CLI.
     pub version: String,
-    /// The working folder.
     pub cwd: String,
 }
 
-/// An MCP server as the CLI sees it.
+/// Status of an MCP server as reported by the CLI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// Its name.
     pub name: String,
     /// `connected`, `pending`, `failed`, ….
     pub status: String,
 }
 
-/// An `assistant` frame: one block of a message; a message with several comes as several frames.
+/// An `assistant` frame: one block of a message. A message of several blocks comes as several frames.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Assistant {
-    /// The message's id, the same in all its frames.
+pub(crate) struct AssistantFrame {
+    /// Same id in all frames of a message.
     pub message_id: String,
-    /// The model that wrote it.
     pub model: String,
-    /// What was said or asked for.
-    pub blocks: Vec<Block>,
-    /// Tokens so far, as the API told at the beginning of the message.
-    pub usage: Usage,
-    /// Set when a native subagent speaks rather than the agent itself.
+    pub blocks: Vec<MessageBlock>,
+    /// Token counts as of the start of the message.
+    pub usage: TokenUsage,
+    /// Set for a message of a native subagent.
     pub parent_tool_use_id: Option<String>,
-    /// Set when the text is the CLI's own about a failure of the API.
+    /// Set if the text is the CLI's own report of an API failure.
     pub api_error: Option<String>,
 }
 
-/// A piece of a message.
+/// Content block of a message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Block {
-    /// Text.
+pub(crate) enum MessageBlock {
     Text(String),
-    /// The model wants a tool.
+    /// A tool call requested by the model.
     ToolUse {
-        /// The call's id.
         id: String,
-        /// The tool's name.
         name: String,
-        /// Its arguments.
         input: Value,
     },
-    /// Thinking, images and whatever else there may be.
+    /// Thinking, images and unknown types.
     Other,
 }
 
-/// Tokens, as the API counts them.
+/// Token counts as the API reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Read afresh.
+pub struct TokenUsage {
+    /// Uncached input.
     pub input_tokens: u64,
-    /// Written.
     pub output_tokens: u64,
-    /// Read from the cache.
     pub cache_read_input_tokens: u64,
-    /// Put into the cache.
     pub cache_creation_input_tokens: u64,
 }
 
-impl std::ops::AddAssign for Usage {
+impl std::ops::AddAssign for TokenUsage {
     fn add_assign(&mut self, more: Self) {
         self.input_tokens += more.input_tokens;
         self.output_tokens += more.output_tokens;
@@ -172,9 +148,9 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-impl Usage {
-    /// Of two counts of one message the higher is the later.
-    pub(super) fn rise_to(&mut self, later: Self) {
+impl TokenUsage {
+    /// Raises each count to at least `later`: counts of one message only grow.
+    pub(crate) fn raise_to(&mut self, later: Self) {
         self.input_tokens = self.input_tokens.max(later.input_tokens);
         self.output_tokens = self.output_tokens.max(later.output_tokens);
         self.cache_read_input_tokens =
@@ -184,86 +160,67 @@ impl Usage {
     }
 }
 
-/// A `user` frame: what the model was told.
+/// A `user` frame: input of the model.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct User {
-    /// Results of tools.
+pub(crate) struct UserFrame {
     pub results: Vec<ToolResult>,
-    /// Set when it is for a native subagent.
+    /// Set for the input of a native subagent.
     pub parent_tool_use_id: Option<String>,
 }
 
-/// The result of one tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToolResult {
-    /// Which call.
+pub(crate) struct ToolResult {
     pub tool_use_id: String,
-    /// Whether it failed or was refused.
+    /// The tool failed or was denied.
     pub is_error: bool,
-    /// Its text.
     pub text: String,
 }
 
-/// A question of the CLI to its parent.
+/// Control request of the CLI.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ControlRequest {
-    /// What the answer must carry.
+pub(crate) struct ControlRequest {
+    /// Must be repeated in the response.
     pub request_id: String,
-    /// The question.
-    pub kind: ControlKind,
+    pub payload: ControlPayload,
 }
 
-/// The questions that are known.
+/// Known control requests.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ControlKind {
-    /// A hook that the parent registered.
+pub(crate) enum ControlPayload {
+    /// Callback of a registered hook.
     HookCallback {
-        /// The id it was registered with.
+        /// Id the callback was registered with.
         callback_id: String,
-        /// What a hook gets on its stdin.
+        /// Hook input, as a command hook reads it on stdin.
         input: Map<String, Value>,
-        /// The call it is about.
         tool_use_id: Option<String>,
     },
-    /// May this tool be used? (`--permission-prompt-tool stdio`.)
+    /// Permission request for a tool call (`--permission-prompt-tool stdio`).
     CanUseTool {
-        /// The tool.
         tool_name: String,
-        /// Its arguments.
         input: Value,
-        /// The call's id.
         tool_use_id: String,
-        /// Rules that would allow it.
+        /// Rule changes that would allow the call.
         suggestions: Vec<Value>,
-        /// Why it asks.
         reason: Option<String>,
     },
-    /// A JSON-RPC message for a tunnelled MCP server.
-    McpMessage {
-        /// The server.
-        server: String,
-        /// The message.
-        message: Value,
-    },
-    /// The line was nested too deeply to be read whole; only what it was is known.
+    /// JSON-RPC message for an SDK MCP server.
+    McpMessage { server: String, message: LineJson },
+    /// The line exceeded the nesting limit of the parser; only the subtype and callback are known.
     TooDeep {
         /// `hook_callback`, `can_use_tool`, `mcp_message`, ….
         subtype: String,
-        /// For a hook, which one.
+        /// Empty unless the subtype is `hook_callback`.
         callback_id: String,
     },
-    /// Anything else.
-    Other {
-        /// Its name.
-        subtype: String,
-    },
+    /// Unknown subtype.
+    Other { subtype: String },
 }
 
-/// The answer to something the parent asked.
+/// Response of the CLI to a control request of ours.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ControlReply {
-    /// Which question.
+pub(crate) struct ControlResponse {
     pub request_id: String,
-    /// What came back, or why nothing did.
+    /// Payload of the response, or the error text.
     pub outcome: Result<Value, String>,
 }

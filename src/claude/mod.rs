@@ -1,62 +1,57 @@
-//! The language of the `claude` CLI: frames in and out, a turn, hooks, approvals, the MCP tunnel.
+//! Stream-json protocol of the `claude` CLI: frames, turns, hooks, permissions, SDK MCP servers.
 //!
-//! Everything goes over one pipe of newline-delimited JSON. This folder knows that language and
-//! nothing about processes: it works over anything that can be read and written. It decides
-//! nothing either; what the CLI asks goes to a [`Parent`], beside the loop that reads.
+//! The protocol is newline-delimited JSON over stdin and stdout. This folder works over any `AsyncRead` and
+//! `AsyncWrite` and starts no process. It decides nothing: control requests go to a [`ControlHandler`], each in a task
+//! of its own beside the reader.
 //!
-//! The frames follow what versions 2.1.197 and 2.1.325 were seen to send. Both add types with each
-//! release, so what is not known is ignored, and a field of an unexpected shape is an absent one.
+//! Frames follow the observed output of versions 2.1.197 and 2.1.325. Every release adds types, so unknown types are
+//! ignored and a field of an unexpected type counts as absent.
 //!
-//! # What else both versions were seen to do
+//! # Behaviour observed in both versions
 //!
-//! - A tool call is judged in this order: does the tool exist (`--tools`; if not, the model is told so
-//!   and nobody is asked), the `PreToolUse` hook, deny rules, allow rules, `can_use_tool`. Rules come by
-//!   `--settings` or `--allowedTools` alike; a rule for a tool that `--tools` leaves out gives nothing.
-//! - A hook that answers with an *error* counts as no objection: the tool runs. One that does not
-//!   answer in time stops the call.
-//! - With `--setting-sources ''` no CLAUDE.md, AGENTS.md, rule, skill, agent, command, hook, variable or
-//!   permission of the project is used; `.mcp.json` needs `--strict-mcp-config` as well.
-//! - `--no-session-persistence` leaves no transcript at all.
-//! - The first request with `--tools Bash` and a system prompt of its own has 6.4 KB (2.1.325) and
-//!   3.9 KB (2.1.197). `includeGitInstructions: false` in the settings saves 1.3 and 0.45 KB of that,
-//!   `CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1` another 0.6 and 0.2. With `--model haiku`, 2.1.197 describes
-//!   Bash at length (13 KB) unless `CLAUDE_CODE_SIMPLE_SYSTEM_PROMPT=1` (3.8 KB).
-//! - A command that the agent leaves in the background outlives its turn, and its end begins a turn
-//!   that nobody asked for; the variable above takes that possibility away.
-//! - The agent's shell sees the variables of the CLI, its API key among them.
+//! - A tool call is checked in this order: the tool exists (`--tools`; if not, only the model is told), the
+//!   `PreToolUse` hook, deny rules, allow rules, `can_use_tool`. `--settings` and `--allowedTools` rules are
+//!   equivalent; a rule for a tool that `--tools` leaves out grants nothing.
+//! - A hook callback answered with an *error* does not block: the tool runs. A hook callback that times out blocks the
+//!   call.
+//! - With `--setting-sources ''` no CLAUDE.md, AGENTS.md, rule, skill, agent, command, hook, variable or permission of
+//!   the project is used; `.mcp.json` needs `--strict-mcp-config` as well.
+//! - `--no-session-persistence` writes no transcript.
+//! - The first request with `--tools Bash` and a custom system prompt has 6.4 KB (2.1.325) or 3.9 KB (2.1.197).
+//!   `includeGitInstructions: false` in the settings saves 1.3 and 0.45 KB of that,
+//!   `CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1` another 0.6 and 0.2. With `--model haiku`, 2.1.197 describes Bash in 13
+//!   KB unless `CLAUDE_CODE_SIMPLE_SYSTEM_PROMPT=1` (3.8 KB).
+//! - A command left in the background outlives its turn, and its exit starts a turn without a prompt;
+//!   `CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1` prevents both.
+//! - The agent's shell inherits the environment of the CLI, including its API key.
 
-#[path = "control_requests.rs"]
-mod answers;
-#[path = "client.rs"]
-mod conversation;
-#[path = "field_access.rs"]
-mod fields;
+mod client;
+mod control_handler;
+mod control_requests;
+mod field_access;
 mod frame;
-#[path = "../util/line_reader.rs"]
-mod lines;
 mod observation;
 mod outgoing;
-#[path = "control_handler.rs"]
-mod parent;
 mod parse;
 mod price;
 mod progress;
 mod reader;
 mod result;
-#[path = "state.rs"]
-mod shared;
-#[path = "turn_cost.rs"]
-mod spending;
+mod state;
+mod turn_cost;
 
-pub use conversation::{Conversation, Handle, OpenError, Options};
-pub use frame::{
-    Assistant, Block, ControlKind, ControlReply, ControlRequest, Frame, Init, ServerStatus, System,
-    ToolResult, Usage, User,
+pub use client::{ClaudeClient, ClientOptions, OpenError};
+pub use control_handler::{
+    BoxFuture, ControlHandler, HookDecision, PermissionAnswer, PermissionRequest, ToolUse,
 };
-pub use observation::{Observation, summarize_tool};
+pub use observation::Observation;
 pub use outgoing::HookEvent;
-pub use parent::{ANSWER_TOOL, Approval, ApprovalRequest, BoxFuture, HookVerdict, Parent, ToolUse};
-pub use parse::parse_line;
-pub use progress::Progress;
-pub use result::{Denial, ModelUsage, ResultFrame, ResultSubtype};
-pub use shared::{Ending, TurnEnd};
+pub use result::{ResultFrame, ResultSubtype};
+pub use state::{TurnEnd, TurnResult};
+
+pub(crate) use client::ClaudeHandle;
+pub(crate) use control_handler::STRUCTURED_OUTPUT_TOOL;
+pub(crate) use frame::{InitFrame, MessageBlock, OutputFrame, TokenUsage, ToolResult};
+pub(crate) use observation::summarize_tool;
+pub(crate) use parse::parse_line;
+pub(crate) use progress::TurnProgress;

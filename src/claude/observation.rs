@@ -1,89 +1,85 @@
-//! What can be seen of a conversation while it goes on.
+//! Events of a running turn, for progress and the event log.
 
 use serde_json::Value;
 
-use super::frame::Init;
-use crate::base::{one_line, shorten};
+use super::frame::InitFrame;
+use crate::util::{one_line, shorten};
 
-const SUMMARY_CHARS: usize = 120;
+const MAX_SUMMARY_CHARS: usize = 120;
 
-/// Something that happened. Borrowed: whoever wants to keep it copies what it needs.
+/// An event of a running turn. Borrowed: observers copy the parts they keep.
 #[derive(Clone, Copy, Debug)]
 pub enum Observation<'a> {
-    /// A turn began with these tools and servers, in this session.
-    SessionStarted(&'a Init),
-    /// The agent wrote something.
+    /// A turn began; with its session, tools and servers.
+    SessionStarted(&'a InitFrame),
+    /// Text of the agent.
     Text(&'a str),
-    /// The agent wants to use a tool; hooks and permissions come after this.
+    /// The model requested a tool call; hooks and permission checks follow.
     ToolStarted {
-        /// The call.
         tool_use_id: &'a str,
-        /// The tool.
         name: &'a str,
-        /// Its arguments.
         input: &'a Value,
         /// One line for people, such as `Bash: curl -s example.org`.
         summary: &'a str,
     },
-    /// A tool gave a result, or was refused.
+    /// A tool call returned a result or was denied.
     ToolFinished {
-        /// The call.
         tool_use_id: &'a str,
-        /// Whether it failed or was refused.
+        /// The call failed or was denied.
         is_error: bool,
-        /// What the model is told.
+        /// Text shown to the model.
         text: &'a str,
     },
-    /// A further round trip with the model began.
+    /// Another round trip with the model began.
     Turn {
-        /// How many this turn has had.
+        /// Round trips of this turn, including this one.
         turns: u64,
     },
-    /// A message began; it ends with [`Observation::Spent`]. The tools it asks for may be asked about before that.
+    /// A message began; it ends with [`Observation::MessageEnded`].
+    /// Its tool calls may be checked before that.
     MessageStarted,
-    /// Something is being written: a sign of life.
-    Writing,
-    /// A message is over; what the turn has cost by now, counted from its tokens.
-    Spent {
-        /// Dollars of this turn.
+    /// Partial content arrived: counts as activity.
+    PartialContent,
+    /// A message ended; the cost of the turn so far is estimated from its tokens.
+    MessageEnded {
+        /// US dollars of this turn.
         cost_usd: f64,
-        /// Whether the message asks for tools, so that more will be spent.
-        goes_on: bool,
+        /// The message requests tools, so the turn continues and costs more.
+        continues: bool,
     },
-    /// The API did not answer and is asked again.
+    /// An API request failed and is retried.
     ApiRetry {
-        /// Which attempt failed, from 1.
+        /// Failed attempt, counted from 1.
         attempt: u64,
-        /// After how many the CLI gives up.
+        /// Maximum number of retries.
         max_retries: u64,
-        /// How long it waits.
+        /// Delay before the retry.
         delay_ms: u64,
-        /// The HTTP status, where there was one.
+        /// HTTP status, if there was a response.
         status: Option<u64>,
         /// `overloaded`, `authentication_failed`, ….
         error: &'a str,
     },
-    /// The CLI refused a call without asking.
+    /// The CLI denied a call without a control request.
     PermissionDenied {
-        /// The tool.
         tool_name: &'a str,
-        /// What the model was told.
+        /// Message shown to the model.
         message: &'a str,
     },
-    /// The turn is over; its result is about to be returned.
+    /// The turn ended; its result is about to be returned.
     TurnFinished {
-        /// Dollars of this turn.
+        /// US dollars of this turn.
         cost_usd: f64,
         /// Round trips of this turn.
         turns: u64,
     },
-    /// A result came that no turn was waiting for; it was thrown away.
+    /// A result arrived while no turn was running, or for a turn without a prompt; it was discarded.
     StaleResult,
 }
 
-/// One line that says what a tool call is about: its most telling argument.
-pub fn summarize_tool(name: &str, input: &Value) -> String {
-    const TELLING: [&str; 9] = [
+/// One-line summary of a tool call: the tool and its most informative argument, at most 120 characters.
+pub(crate) fn summarize_tool(name: &str, input: &Value) -> String {
+    const SUMMARY_KEYS: [&str; 9] = [
         "command",
         "file_path",
         "notebook_path",
@@ -94,20 +90,20 @@ pub fn summarize_tool(name: &str, input: &Value) -> String {
         "prompt",
         "description",
     ];
-    let told = TELLING.iter().find_map(|key| input.get(key)?.as_str());
+    let described = SUMMARY_KEYS.iter().find_map(|key| input.get(key)?.as_str());
     let first = || input.as_object()?.values().find_map(Value::as_str);
-    match told.or_else(first) {
+    match described.or_else(first) {
         // Only the beginning is shown, and an argument may have megabytes.
         Some(text) => {
-            let beginning: String = text.chars().take(4 * SUMMARY_CHARS).collect();
-            shorten(&format!("{}: {}", plain_name(name), one_line(&beginning)), SUMMARY_CHARS)
+            let beginning: String = text.chars().take(4 * MAX_SUMMARY_CHARS).collect();
+            shorten(&format!("{}: {}", display_name(name), one_line(&beginning)), MAX_SUMMARY_CHARS)
         }
-        None => shorten(&plain_name(name), SUMMARY_CHARS),
+        None => shorten(&display_name(name), MAX_SUMMARY_CHARS),
     }
 }
 
 /// `mcp__brave__search` as `brave/search`.
-fn plain_name(name: &str) -> String {
+fn display_name(name: &str) -> String {
     match name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
         Some((server, tool)) => one_line(&format!("{server}/{tool}")),
         None => one_line(name),
@@ -130,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_short() {
+    fn summaries_are_truncated() {
         let input = json!({"command": "x".repeat(5_000_000)});
-        assert_eq!(summarize_tool("Bash", &input).chars().count(), SUMMARY_CHARS);
+        assert_eq!(summarize_tool("Bash", &input).chars().count(), MAX_SUMMARY_CHARS);
     }
 }

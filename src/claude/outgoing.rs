@@ -1,38 +1,36 @@
-//! What the parent writes: one JSON object a line.
+//! Input frames for the CLI: one JSON object per line.
 
 use serde_json::{Map, Value, json};
 
-use super::frame::ControlKind;
-use super::parent::{Approval, HookVerdict};
+use super::control_handler::{HookDecision, PermissionAnswer};
+use super::frame::ControlPayload;
+use crate::jsonrpc::{Frame, Id, LineJson, Message};
 
-/// A hook whose questions come over the pipe.
+/// A hook event that can be registered as a callback.
 ///
-/// `SessionEnd` is not among them: the stream is closed by then and the CLI prints a stack trace. Nor is `SessionStart`:
-/// neither version sends it to a callback. Both send all the others.
+/// `SessionEnd` is left out: the stream is closed by then and the CLI prints a stack trace. `SessionStart` is left out:
+/// neither version calls the callback. Both versions call all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HookEvent {
-    /// Before a tool is used; answered by `Parent::pre_tool_use`.
+    /// Before a tool call; answered by `ControlHandler::pre_tool_use`.
     PreToolUse,
-    /// After a tool gave a result.
+    /// After a successful tool call.
     PostToolUse,
-    /// After a tool failed.
+    /// After a failed tool call.
     PostToolUseFailure,
-    /// When a prompt arrives.
     UserPromptSubmit,
-    /// When the agent is about to stop.
+    /// Before the agent stops.
     Stop,
-    /// When a native subagent starts.
+    /// Before a native subagent starts.
     SubagentStart,
-    /// When a native subagent is about to stop.
+    /// Before a native subagent stops.
     SubagentStop,
-    /// Before the conversation is compacted.
+    /// Before the session is compacted.
     PreCompact,
-    /// When the CLI wants attention.
     Notification,
 }
 
 impl HookEvent {
-    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::PreToolUse,
         Self::PostToolUse,
@@ -45,13 +43,13 @@ impl HookEvent {
         Self::Notification,
     ];
 
-    /// Whether the CLI's messages tell of it as well, so that nobody needs to be asked for the record's sake: an answer
-    /// that the CLI waits for holds every turn up.
-    pub fn is_seen_anyway(self) -> bool {
+    /// True if the output frames imply the event, so that recording it needs no callback.
+    /// The CLI waits for the answer to each callback, which delays every turn.
+    pub fn is_implied_by_output(self) -> bool {
         matches!(self, Self::UserPromptSubmit | Self::Stop)
     }
 
-    /// The CLI's name of it.
+    /// Name of the event in the CLI.
     pub fn name(self) -> &'static str {
         match self {
             Self::PreToolUse => "PreToolUse",
@@ -70,19 +68,19 @@ impl HookEvent {
         format!("hook-{}", self.name())
     }
 
-    /// The event that was registered under a callback id.
-    pub(super) fn of_callback(id: &str) -> Option<Self> {
+    /// Returns the event registered under a callback id.
+    pub(crate) fn from_callback_id(id: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|event| event.callback_id() == id)
     }
 }
 
-/// The handshake. `extra` has what else `initialize` takes, such as `systemPrompt`.
-pub(super) fn initialize(
+/// `initialize` control request. `extra` holds further fields, such as `systemPrompt`.
+pub(crate) fn initialize(
     request_id: &str,
     hooks: &[HookEvent],
     timeout_seconds: u64,
     extra: &Map<String, Value>,
-) -> Vec<u8> {
+) -> Frame {
     let mut registered = Map::new();
     for event in hooks {
         let ids = [event.callback_id()];
@@ -97,58 +95,65 @@ pub(super) fn initialize(
     control_request(request_id, &Value::Object(request))
 }
 
-/// A prompt.
+/// User message with a prompt.
 ///
-/// A text that begins with a slash is a command to the CLI, which then answers itself, with
-/// `success` and without asking the model; `--disable-slash-commands` only changes what it says.
-/// Behind a line feed both versions take it for text.
-pub(super) fn user_message(prompt: &str) -> Vec<u8> {
-    let guard = if prompt.starts_with('/') { "\n" } else { "" };
-    let content = format!("{guard}{prompt}");
-    line(&json!({"type": "user", "message": {"role": "user", "content": content}}))
+/// A leading slash would make the text a CLI command, answered with `success` and without the model;
+/// `--disable-slash-commands` only changes that answer. After a line feed both versions treat the text as a prompt.
+pub(crate) fn user_message(prompt: &str) -> Frame {
+    let prefix = if prompt.starts_with('/') { "\n" } else { "" };
+    let content = format!("{prefix}{prompt}");
+    let message = json!({"role": "user", "content": content});
+    to_frame(&json!({"type": "user", "message": message}).to_string())
 }
 
-/// Ends the running turn; its result still comes.
-pub(super) fn interrupt(request_id: &str) -> Vec<u8> {
+/// Interrupt request; the result of the turn still arrives.
+pub(crate) fn interrupt(request_id: &str) -> Frame {
     control_request(request_id, &json!({"subtype": "interrupt"}))
 }
 
-/// A JSON-RPC message from a tunnelled server to the CLI.
-pub(super) fn mcp_message(request_id: &str, server: &str, message: &Value) -> Vec<u8> {
+/// JSON-RPC message from an SDK server to the CLI.
+pub(crate) fn mcp_message(request_id: &str, server: &str, message: &Value) -> Frame {
     let request = json!({"subtype": "mcp_message", "server_name": server, "message": message});
     control_request(request_id, &request)
 }
 
-/// An answer.
-pub(super) fn reply(request_id: &str, response: &Value) -> Vec<u8> {
-    line(&json!({
-        "type": "control_response",
-        "response": {"subtype": "success", "request_id": request_id, "response": response},
-    }))
+/// Success response to a control request.
+pub(crate) fn success_response(request_id: &str, response: &LineJson) -> Frame {
+    let (subtype, id) = (LineJson::string("success"), LineJson::string(request_id));
+    let fields = [("subtype", &subtype), ("request_id", &id), ("response", response)];
+    let (kind, response) = (LineJson::string("control_response"), LineJson::object(&fields));
+    to_frame(LineJson::object(&[("type", &kind), ("response", &response)]).as_str())
 }
 
-/// An answer that says there is none.
-pub(super) fn refuse(request_id: &str, error: &str) -> Vec<u8> {
-    line(&json!({
-        "type": "control_response",
-        "response": {"subtype": "error", "request_id": request_id, "error": error},
-    }))
+/// Encodes a value; values of ours can always be encoded.
+pub(crate) fn encode(value: &Value) -> LineJson {
+    LineJson::encode(value).unwrap_or_else(|_| LineJson::object(&[]))
 }
 
-pub(super) fn verdict(verdict: HookVerdict) -> Value {
+/// Error response to a control request.
+pub(crate) fn error_response(request_id: &str, error: &str) -> Frame {
+    let response = json!({"subtype": "error", "request_id": request_id, "error": error});
+    to_frame(&json!({"type": "control_response", "response": response}).to_string())
+}
+
+pub(crate) fn hook_response(verdict: HookDecision) -> Value {
     match verdict {
-        HookVerdict::Proceed => json!({}),
-        HookVerdict::Ask { reason } => json!({"hookSpecificOutput": decision("ask", &reason)}),
-        HookVerdict::Deny { reason } => json!({"hookSpecificOutput": decision("deny", &reason)}),
-        HookVerdict::Stop { reason } => json!({
+        HookDecision::Proceed => json!({}),
+        HookDecision::Ask { reason } => {
+            json!({"hookSpecificOutput": permission_decision("ask", &reason)})
+        }
+        HookDecision::Deny { reason } => {
+            json!({"hookSpecificOutput": permission_decision("deny", &reason)})
+        }
+        HookDecision::Stop { reason } => json!({
             "continue": false,
             "stopReason": reason,
-            "hookSpecificOutput": decision("deny", &reason),
+            "hookSpecificOutput": permission_decision("deny", &reason),
         }),
     }
 }
 
-fn decision(word: &str, reason: &str) -> Value {
+fn permission_decision(word: &str, reason: &str) -> Value {
     json!({
         "hookEventName": "PreToolUse",
         "permissionDecision": word,
@@ -156,90 +161,104 @@ fn decision(word: &str, reason: &str) -> Value {
     })
 }
 
-pub(super) fn approval(approval: Approval) -> Value {
+pub(crate) fn permission_response(approval: PermissionAnswer) -> Value {
     match approval {
-        Approval::Allow { updated_input } => {
+        PermissionAnswer::Allow { updated_input } => {
             json!({"behavior": "allow", "updatedInput": updated_input})
         }
-        Approval::Deny { message } => json!({"behavior": "deny", "message": message}),
+        PermissionAnswer::Deny { message } => json!({"behavior": "deny", "message": message}),
     }
 }
 
-/// The CLI wants a response even to a notification; one whose id nobody waits for is let drop.
-pub(super) fn mcp_response(response: Option<Value>) -> Value {
-    let response = response.unwrap_or_else(|| json!({"jsonrpc": "2.0", "id": 0, "result": {}}));
-    json!({"mcp_response": response})
+/// The CLI expects a response to a notification too; a response with an unknown id is ignored.
+pub(crate) fn mcp_response(response: Option<LineJson>) -> LineJson {
+    let ignored = || Frame::result(&Id::Number(0), &LineJson::object(&[])).into_json();
+    LineJson::object(&[("mcp_response", &response.unwrap_or_else(ignored))])
 }
 
-/// The answer when nobody could judge: a refusal in the form of the question.
+/// Denies a request that could not be checked, in the response format of that request.
 ///
-/// An *error* as the answer to a hook lets the tool run (seen on both versions), so it is never that.
-pub(super) fn closed_answer(request_id: &str, closed: &Closed, reason: &str) -> Vec<u8> {
+/// Only an unknown subtype gets an error response; a hook never does, because both versions then run the tool.
+pub(crate) fn denial_response(
+    request_id: &str,
+    closed: &ControlRequestKind,
+    reason: &str,
+) -> Frame {
     match closed {
-        Closed::Hook => {
-            reply(request_id, &verdict(HookVerdict::Deny { reason: reason.to_owned() }))
+        ControlRequestKind::Hook => success_response(
+            request_id,
+            &encode(&hook_response(HookDecision::Deny { reason: reason.to_owned() })),
+        ),
+        ControlRequestKind::Permission => success_response(
+            request_id,
+            &encode(&permission_response(PermissionAnswer::Deny { message: reason.to_owned() })),
+        ),
+        ControlRequestKind::Mcp { id } => {
+            let error = |id: &Id| Frame::error(&id.to_string(), -32603, reason, None).into_json();
+            let response = id.as_ref().map(error);
+            success_response(request_id, &mcp_response(response))
         }
-        Closed::Approval => {
-            reply(request_id, &approval(Approval::Deny { message: reason.to_owned() }))
+        ControlRequestKind::InformationalHook => {
+            success_response(request_id, &LineJson::object(&[]))
         }
-        Closed::Mcp { id } => {
-            let error = json!({"code": -32603, "message": reason});
-            let response =
-                id.as_ref().map(|id| json!({"jsonrpc": "2.0", "id": id, "error": error}));
-            reply(request_id, &mcp_response(response))
-        }
-        Closed::Ignorable => reply(request_id, &json!({})),
-        Closed::Unknown => refuse(request_id, reason),
+        ControlRequestKind::Unknown => error_response(request_id, reason),
     }
 }
 
-/// What kind of question would have to be refused.
+/// Kind of a control request, which decides the format of a denial.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Closed {
+pub(crate) enum ControlRequestKind {
     Hook,
-    Approval,
+    Permission,
     Mcp {
-        id: Option<Value>,
+        id: Option<Id>,
     },
-    /// A hook that only tells.
-    Ignorable,
+    /// A hook whose answer has no effect on the call.
+    InformationalHook,
     Unknown,
 }
 
-impl Closed {
-    pub(super) fn of(kind: &ControlKind) -> Self {
+impl ControlRequestKind {
+    pub(crate) fn of(kind: &ControlPayload) -> Self {
         match kind {
-            ControlKind::HookCallback { callback_id, .. } => Self::hook(callback_id),
-            ControlKind::CanUseTool { .. } => Self::Approval,
-            ControlKind::McpMessage { message, .. } => Self::Mcp { id: message.get("id").cloned() },
-            ControlKind::TooDeep { subtype, callback_id } => match subtype.as_str() {
-                "hook_callback" => Self::hook(callback_id),
-                "can_use_tool" => Self::Approval,
+            ControlPayload::HookCallback { callback_id, .. } => Self::of_hook(callback_id),
+            ControlPayload::CanUseTool { .. } => Self::Permission,
+            ControlPayload::McpMessage { message, .. } => {
+                let message = Message::parse(message.as_str().as_bytes());
+                Self::Mcp {
+                    id: match message {
+                        Ok(Message::Request { id, .. }) => Some(id),
+                        _ => None,
+                    },
+                }
+            }
+            ControlPayload::TooDeep { subtype, callback_id } => match subtype.as_str() {
+                "hook_callback" => Self::of_hook(callback_id),
+                "can_use_tool" => Self::Permission,
                 _ => Self::Unknown,
             },
-            ControlKind::Other { .. } => Self::Unknown,
+            ControlPayload::Other { .. } => Self::Unknown,
         }
     }
 
-    fn hook(callback_id: &str) -> Self {
-        match HookEvent::of_callback(callback_id) {
+    fn of_hook(callback_id: &str) -> Self {
+        match HookEvent::from_callback_id(callback_id) {
             Some(HookEvent::PreToolUse) | None => Self::Hook,
-            Some(_) => Self::Ignorable,
+            Some(_) => Self::InformationalHook,
         }
     }
 }
 
-fn control_request(request_id: &str, request: &Value) -> Vec<u8> {
-    line(&json!({"type": "control_request", "request_id": request_id, "request": request}))
+fn control_request(request_id: &str, request: &Value) -> Frame {
+    let frame = json!({"type": "control_request", "request_id": request_id, "request": request});
+    to_frame(&frame.to_string())
 }
 
-fn line(value: &Value) -> Vec<u8> {
-    let mut text = value.to_string();
-    // Some readers of lines take these two for ends of lines; as escapes nobody does.
+fn to_frame(text: &str) -> Frame {
+    let mut text = text.to_owned();
+    // Some line readers treat U+2028 and U+2029 as line ends; escapes are safe.
     if text.contains(['\u{2028}', '\u{2029}']) {
         text = text.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029");
     }
-    let mut bytes = text.into_bytes();
-    bytes.push(b'\n');
-    bytes
+    Frame::seal(text.into_bytes())
 }

@@ -1,22 +1,22 @@
-//! Lines as the real CLI wrote them, and lines that nobody should write.
+//! Tests with lines of the real CLI and with malformed lines.
 
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::result::{ModelUsage, PermissionDenial, ResultSubtype};
 use super::*;
-use crate::claude::lines::{Line, LineReader};
-use crate::claude::{Denial, ModelUsage, ResultSubtype};
+use crate::util::{LineReader, ReadLine};
 
-fn parsed(line: &str) -> Frame {
+fn parsed(line: &str) -> OutputFrame {
     parse_line(line.as_bytes()).expect("a frame")
 }
 
 #[test]
-fn init_as_2_1_325_sends_it() {
+fn parses_init_of_2_1_325() {
     let frame = parsed(
         r#"{"type":"system","subtype":"init","cwd":"/w","session_id":"f98e","tools":["Bash","mcp__brave__search"],"mcp_servers":[{"name":"brave","status":"connected","source":"sdk"}],"model":"claude-opus-5-5","permissionMode":"default","slash_commands":["compact"],"claude_code_version":"2.1.325"}"#,
     );
-    let expected = Init {
+    let expected = InitFrame {
         session_id: "f98e".into(),
         model: "claude-opus-5-5".into(),
         tools: vec!["Bash".into(), "mcp__brave__search".into()],
@@ -25,36 +25,36 @@ fn init_as_2_1_325_sends_it() {
         version: "2.1.325".into(),
         cwd: "/w".into(),
     };
-    assert_eq!(frame, Frame::System(System::Init(expected)));
+    assert_eq!(frame, OutputFrame::System(SystemFrame::Init(expected)));
 }
 
 #[test]
-fn a_tool_use_and_its_refusal() {
+fn parses_a_tool_use_and_its_denial() {
     let frame = parsed(
         r#"{"type":"assistant","message":{"id":"m1","content":[{"type":"thinking","thinking":"hm"},{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}}],"usage":{"input_tokens":10,"output_tokens":1}},"parent_tool_use_id":null}"#,
     );
-    let Frame::Assistant(message) = frame else { panic!("{frame:?}") };
+    let OutputFrame::Assistant(message) = frame else { panic!("{frame:?}") };
     let input = json!({"command": "ls"});
-    let tool = Block::ToolUse { id: "t1".into(), name: "Bash".into(), input };
-    assert_eq!(message.blocks, [Block::Other, tool]);
+    let tool = MessageBlock::ToolUse { id: "t1".into(), name: "Bash".into(), input };
+    assert_eq!(message.blocks, [MessageBlock::Other, tool]);
     assert_eq!((message.usage.input_tokens, message.parent_tool_use_id), (10, None));
 
     let frame = parsed(
         r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","content":"no","is_error":true,"tool_use_id":"t1"},{"type":"tool_result","content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}],"tool_use_id":"t2"}]}}"#,
     );
-    let Frame::User(message) = frame else { panic!("{frame:?}") };
+    let OutputFrame::User(message) = frame else { panic!("{frame:?}") };
     let refused = ToolResult { tool_use_id: "t1".into(), is_error: true, text: "no".into() };
     let found = ToolResult { tool_use_id: "t2".into(), is_error: false, text: "a\nb".into() };
     assert_eq!(message.results, [refused, found]);
 }
 
 #[test]
-fn a_result_as_2_1_197_sends_it() {
+fn parses_a_result_of_2_1_197() {
     let frame = parsed(
         r#"{"type":"result","subtype":"success","is_error":false,"api_error_status":null,"duration_ms":258,"duration_api_ms":130,"num_turns":4,"result":"done","session_id":"s","total_cost_usd":0.0007,"usage":{"input_tokens":40,"output_tokens":20},"modelUsage":{"opus":{"inputTokens":40,"costUSD":0.0007}},"permission_denials":[{"tool_name":"Bash","tool_use_id":"t","tool_input":{"command":"x"}}],"terminal_reason":"completed"}"#,
     );
-    let Frame::Result(result) = frame else { panic!("{frame:?}") };
-    let usage = Usage { input_tokens: 40, ..Usage::default() };
+    let OutputFrame::Result(result) = frame else { panic!("{frame:?}") };
+    let usage = TokenUsage { input_tokens: 40, ..TokenUsage::default() };
     let expected = ResultFrame {
         subtype: ResultSubtype::Success,
         is_error: false,
@@ -65,9 +65,9 @@ fn a_result_as_2_1_197_sends_it() {
         num_turns: 4,
         duration_ms: 258,
         duration_api_ms: 130,
-        usage: Usage { output_tokens: 20, ..usage },
+        usage: TokenUsage { output_tokens: 20, ..usage },
         model_usage: [("opus".to_owned(), ModelUsage { usage, cost_usd: 0.0007 })].into(),
-        permission_denials: vec![Denial {
+        permission_denials: vec![PermissionDenial {
             tool_name: "Bash".into(),
             tool_use_id: "t".into(),
             tool_input: json!({"command": "x"}),
@@ -79,7 +79,7 @@ fn a_result_as_2_1_197_sends_it() {
 }
 
 #[test]
-fn a_result_that_does_not_say_it_is_good_is_not() {
+fn result_without_is_error_is_not_a_success() {
     for line in [
         r#"{"type":"result","subtype":"success","result":"x"}"#,
         r#"{"type":"result","subtype":"success","is_error":"false","result":"x"}"#,
@@ -87,49 +87,52 @@ fn a_result_that_does_not_say_it_is_good_is_not() {
         r#"{"type":"result","is_error":false}"#,
         r#"{"type":"result","subtype":"brand_new","is_error":false}"#,
     ] {
-        let Frame::Result(result) = parsed(line) else { panic!("{line}") };
+        let OutputFrame::Result(result) = parsed(line) else { panic!("{line}") };
         assert!(!result.is_success(), "{line}");
     }
 }
 
 #[test]
-fn a_retry_has_whole_milliseconds() {
+fn retry_delay_is_truncated_to_milliseconds() {
     let frame = parsed(
         r#"{"type":"system","subtype":"api_retry","attempt":1,"max_retries":10,"retry_delay_ms":623.6008433363514,"error_status":529,"error":"overloaded"}"#,
     );
-    let expected = System::ApiRetry {
+    let expected = SystemFrame::ApiRetry {
         attempt: 1,
         max_retries: 10,
         delay_ms: 623,
         status: Some(529),
         error: "overloaded".into(),
     };
-    assert_eq!(frame, Frame::System(expected));
+    assert_eq!(frame, OutputFrame::System(expected));
 }
 
 #[test]
-fn the_questions_of_the_cli() {
+fn parses_control_requests() {
     let frame = parsed(
         r#"{"type":"control_request","request_id":"x","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"touch a"},"permission_suggestions":[{"type":"addRules"}],"decision_reason":"why","tool_use_id":"t"}}"#,
     );
-    let kind = ControlKind::CanUseTool {
+    let kind = ControlPayload::CanUseTool {
         tool_name: "Bash".into(),
         input: json!({"command": "touch a"}),
         tool_use_id: "t".into(),
         suggestions: vec![json!({"type": "addRules"})],
         reason: Some("why".into()),
     };
-    assert_eq!(frame, Frame::ControlRequest(ControlRequest { request_id: "x".into(), kind }));
+    assert_eq!(
+        frame,
+        OutputFrame::ControlRequest(ControlRequest { request_id: "x".into(), payload: kind })
+    );
 }
 
 #[test]
-fn what_is_not_known_is_let_pass() {
-    assert_eq!(parsed(r#"{"type":"rate_limit_event","x":1}"#), Frame::Other);
-    assert_eq!(parsed("{}"), Frame::Other);
-    assert_eq!(parsed(r#"{"type":7}"#), Frame::Other);
+fn unknown_frames_are_ignored() {
+    assert_eq!(parsed(r#"{"type":"rate_limit_event","x":1}"#), OutputFrame::Other);
+    assert_eq!(parsed("{}"), OutputFrame::Other);
+    assert_eq!(parsed(r#"{"type":7}"#), OutputFrame::Other);
     assert_eq!(
         parsed(r#"{"type":"assistant","message":"a text"}"#),
-        Frame::Assistant(Assistant::default())
+        OutputFrame::Assistant(AssistantFrame::default())
     );
     assert_eq!(parse_line(b"npm warn deprecated"), None);
     assert_eq!(parse_line(b"[1,2]"), None);
@@ -137,9 +140,9 @@ fn what_is_not_known_is_let_pass() {
     assert_eq!(parse_line(b""), None);
 }
 
-/// JavaScript cuts strings between the halves of an emoji and escapes what is left.
+/// JavaScript cuts strings between the two halves of an emoji and escapes the halves.
 #[test]
-fn half_an_emoji_does_not_lose_the_answer() {
+fn lone_surrogates_do_not_lose_the_answer() {
     for (written, read) in [
         (r"cut \ud83d", "cut \u{fffd}"),
         (r"\udc00 cut", "\u{fffd} cut"),
@@ -149,52 +152,52 @@ fn half_an_emoji_does_not_lose_the_answer() {
         (r"\ud83d\u0041", "\u{fffd}A"),
     ] {
         let line = format!(r#"{{"type":"result","is_error":false,"result":"{written}"}}"#);
-        let Frame::Result(result) = parsed(&line) else { panic!("{line}") };
+        let OutputFrame::Result(result) = parsed(&line) else { panic!("{line}") };
         assert_eq!(result.result.as_deref(), Some(read));
     }
 }
 
 #[test]
-fn bytes_that_are_no_text_do_not_lose_the_answer() {
+fn invalid_utf8_does_not_lose_the_answer() {
     let frame = parse_line(b"{\"type\":\"result\",\"result\":\"a\xffb\"}").unwrap();
-    let Frame::Result(result) = frame else { panic!("{frame:?}") };
+    let OutputFrame::Result(result) = frame else { panic!("{frame:?}") };
     assert_eq!(result.result.as_deref(), Some("a\u{fffd}b"));
 }
 
 #[test]
-fn deep_nesting_neither_crashes_nor_leaves_a_question_open() {
+fn deep_nesting_still_identifies_the_control_request() {
     let deep = format!("{}{}", "[".repeat(1_000_000), "]".repeat(1_000_000));
     let line = format!(
         r#"{{"type":"control_request","request_id":"x","request":{{"subtype":"hook_callback","callback_id":"h","input":{deep}}}}}"#
     );
-    let kind = ControlKind::TooDeep { subtype: "hook_callback".into(), callback_id: "h".into() };
+    let kind = ControlPayload::TooDeep { subtype: "hook_callback".into(), callback_id: "h".into() };
     assert_eq!(
         parsed(&line),
-        Frame::ControlRequest(ControlRequest { request_id: "x".into(), kind })
+        OutputFrame::ControlRequest(ControlRequest { request_id: "x".into(), payload: kind })
     );
     let line = format!(
         r#"{{"type":"result","subtype":"success","is_error":false,"result":"r","structured_output":{deep}}}"#
     );
-    let Frame::Result(result) = parsed(&line) else { panic!("no result") };
+    let OutputFrame::Result(result) = parsed(&line) else { panic!("no result") };
     assert!(result.is_success());
     assert_eq!(parse_line(deep.as_bytes()), None);
 }
 
-/// Cuts bytes into pieces, each of which one read returns.
-fn lines_of(bytes: &[u8], cuts: &[usize], limit: usize) -> Vec<Vec<u8>> {
-    let mut reads = tokio_test_reader(bytes, cuts);
+/// Splits the bytes at `cuts`; each read returns one piece.
+fn read_lines(bytes: &[u8], cuts: &[usize], limit: usize) -> Vec<Vec<u8>> {
+    let mut reads = pieces_reader(bytes, cuts);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let mut reader = LineReader::new(&mut reads, limit);
         let mut lines = Vec::new();
         loop {
             match reader.next().await.unwrap() {
-                Line::Whole(line) => lines.push(line.to_vec()),
-                Line::TooLong => {
+                ReadLine::Complete(line) => lines.push(line.to_vec()),
+                ReadLine::TooLong => {
                     lines.push(b"too long".to_vec());
                     return lines;
                 }
-                Line::End => return lines,
+                ReadLine::End => return lines,
             }
         }
     })
@@ -219,7 +222,7 @@ impl tokio::io::AsyncRead for Pieces {
     }
 }
 
-fn tokio_test_reader(bytes: &[u8], cuts: &[usize]) -> Pieces {
+fn pieces_reader(bytes: &[u8], cuts: &[usize]) -> Pieces {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
     cuts.sort_unstable();
     cuts.push(bytes.len());
@@ -235,10 +238,10 @@ fn tokio_test_reader(bytes: &[u8], cuts: &[usize]) -> Pieces {
 }
 
 #[test]
-fn a_line_has_a_bound() {
-    assert_eq!(lines_of(b"1234\n12345\n", &[3, 7], 5), [b"1234".to_vec(), b"12345".to_vec()]);
-    assert_eq!(lines_of(b"1234\n123456", &[], 5), [b"1234".to_vec(), b"too long".to_vec()]);
-    assert_eq!(lines_of(b"123456\n", &[], 5), [b"too long".to_vec()]);
+fn line_over_the_limit_is_rejected() {
+    assert_eq!(read_lines(b"1234\n12345\n", &[3, 7], 5), [b"1234".to_vec(), b"12345".to_vec()]);
+    assert_eq!(read_lines(b"1234\n123456", &[], 5), [b"1234".to_vec(), b"too long".to_vec()]);
+    assert_eq!(read_lines(b"123456\n", &[], 5), [b"too long".to_vec()]);
 }
 
 proptest! {
@@ -257,8 +260,8 @@ proptest! {
         text in "[a-zä😀\n]{0,200}",
         cuts in prop::collection::vec(any::<usize>(), 0..20),
     ) {
-        let whole = lines_of(text.as_bytes(), &[], 1000);
-        prop_assert_eq!(&whole, &lines_of(text.as_bytes(), &cuts, 1000));
+        let whole = read_lines(text.as_bytes(), &[], 1000);
+        prop_assert_eq!(&whole, &read_lines(text.as_bytes(), &cuts, 1000));
         let mut expected: Vec<Vec<u8>> = text.split('\n').map(|l| l.as_bytes().to_vec()).collect();
         if expected.last().is_some_and(Vec::is_empty) {
             expected.pop();
@@ -267,8 +270,8 @@ proptest! {
     }
 
     #[test]
-    fn mending_leaves_valid_json_alone(text in any::<String>()) {
+    fn repair_keeps_valid_json_unchanged(text in any::<String>()) {
         let line = serde_json::json!({ "a": text }).to_string();
-        prop_assert_eq!(mended(line.as_bytes()), line.as_str());
+        prop_assert_eq!(repair(line.as_bytes()), line.as_str());
     }
 }

@@ -1,180 +1,184 @@
-//! What is known of a turn while it runs, and what is left of it when it does not end well.
+//! Progress of a running turn; also the only data left of a turn without a result.
 
 use serde_json::Value;
 
-use super::frame::{Assistant, Block, Usage};
+use super::frame::{AssistantFrame, MessageBlock, TokenUsage};
 use super::result::ResultFrame;
-use super::spending::Spending;
+use super::turn_cost::TurnCost;
 
-/// How far a turn has come.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Progress {
-    /// The conversation, as soon as the CLI named it.
+pub struct TurnProgress {
+    /// Session id, once the CLI reported it.
     pub session_id: Option<String>,
-    /// What the agent has written in this turn; the end of it where that was very much.
-    pub partial: String,
+    /// Text of the agent in this turn; only the end if it exceeds `max_partial_bytes`.
+    pub partial_text: String,
     /// Round trips with the model.
     pub turns: u64,
-    /// Dollars of this turn: counted from the tokens until the turn is over, then as the CLI counts them.
+    /// US dollars of this turn: estimated from tokens until the result arrives, then as the CLI reports.
     pub cost_usd: f64,
-    /// Tokens of this turn, as far as the API told.
-    pub usage: Usage,
-    /// The answer that was given last through the CLI's own tool for `--json-schema`, whether or not it was taken.
-    pub structured: Option<Value>,
-    /// The tool that was asked for last, as one line for people.
+    /// Tokens of this turn as reported so far.
+    pub usage: TokenUsage,
+    /// Last input of the `StructuredOutput` tool, whether or not the CLI accepted it.
+    pub structured_output: Option<Value>,
+    /// One-line summary of the last requested tool call.
     pub last_tool: Option<String>,
-    /// Lines that were no JSON.
+    /// Output lines that were not JSON objects.
     pub skipped_lines: u64,
 }
 
-/// Keeps [`Progress`] up to date.
+/// Updates a [`TurnProgress`] from frames.
 #[derive(Debug)]
-pub(super) struct Tracker {
-    pub(super) progress: Progress,
-    /// Text of the message that is being written now; replaced by the whole one.
-    streaming: String,
-    /// The kind of the API's failure that the turn came to.
+pub(crate) struct ProgressTracker {
+    pub(crate) progress: TurnProgress,
+    /// Text deltas of the current message; replaced by the complete message.
+    current_text: String,
+    /// API error class reported in this turn.
     api_error: Option<String>,
-    last_message: String,
-    spending: Spending,
-    /// What the result said that this turn cost, when it has come.
-    told_usd: f64,
-    /// Dollars of the process before this turn.
-    cost_before: f64,
-    /// Dollars of the session before this process, until the first result told whether they count.
-    session_cost: f64,
-    limit: usize,
+    last_message_id: String,
+    turn_cost: TurnCost,
+    /// Cost of this turn according to its result; 0 until that arrives.
+    reported_usd: f64,
+    /// Cost of the process before this turn.
+    previous_turns_usd: f64,
+    /// Cost of the session before this process.
+    /// Zero after the first result, which shows if `total_cost_usd` includes it.
+    previous_session_usd: f64,
+    max_partial_bytes: usize,
 }
 
-impl Tracker {
-    /// `session_cost` is what the session had cost before this process.
-    pub(super) fn new(limit: usize, session_cost: f64) -> Self {
+impl ProgressTracker {
+    /// `session_cost` is the cost of the session before this process.
+    pub(crate) fn new(max_partial_bytes: usize, previous_session_usd: f64) -> Self {
         Self {
-            progress: Progress::default(),
-            streaming: String::new(),
+            progress: TurnProgress::default(),
+            current_text: String::new(),
             api_error: None,
-            last_message: String::new(),
-            spending: Spending::default(),
-            told_usd: 0.0,
-            cost_before: 0.0,
-            session_cost,
-            limit,
+            last_message_id: String::new(),
+            turn_cost: TurnCost::default(),
+            reported_usd: 0.0,
+            previous_turns_usd: 0.0,
+            previous_session_usd,
+            max_partial_bytes,
         }
     }
 
-    /// Forgets the turn before.
-    pub(super) fn begin_turn(&mut self) {
-        self.cost_before += std::mem::take(&mut self.told_usd);
-        self.spending = Spending::default();
+    /// Resets everything but the session id.
+    pub(crate) fn begin_turn(&mut self) {
+        self.previous_turns_usd += std::mem::take(&mut self.reported_usd);
+        self.turn_cost = TurnCost::default();
         let session_id = self.progress.session_id.take();
-        self.progress = Progress { session_id, ..Progress::default() };
-        self.streaming.clear();
+        self.progress = TurnProgress { session_id, ..TurnProgress::default() };
+        self.current_text.clear();
         self.api_error = None;
-        self.last_message.clear();
+        self.last_message_id.clear();
     }
 
-    /// Notes the agent's own message; true where it began a further round trip.
-    pub(super) fn note_message(&mut self, message: &Assistant) -> bool {
+    /// Records a message of the agent itself; returns true if it started another round trip.
+    pub(crate) fn record_message(&mut self, message: &AssistantFrame) -> bool {
         if message.api_error.is_some() {
-            // The CLI's own words about a failure of the API: what the agent was writing breaks off here.
-            let broken_off = std::mem::take(&mut self.streaming);
+            // The text is the CLI's report of an API failure; the interrupted deltas are kept as text.
+            let broken_off = std::mem::take(&mut self.current_text);
             self.append(&broken_off);
             self.api_error.clone_from(&message.api_error);
             return false;
         }
-        self.streaming.clear();
-        self.begin_spending(None, &message.message_id, &message.model, message.usage);
+        self.current_text.clear();
+        self.begin_message(None, &message.message_id, &message.model, message.usage);
         for block in &message.blocks {
-            if let Block::Text(text) = block {
+            if let MessageBlock::Text(text) = block {
                 self.append(text);
             }
         }
-        if message.message_id == self.last_message && !message.message_id.is_empty() {
+        if message.message_id == self.last_message_id && !message.message_id.is_empty() {
             return false;
         }
-        self.last_message.clone_from(&message.message_id);
+        self.last_message_id.clone_from(&message.message_id);
         self.progress.turns += 1;
         self.progress.usage += message.usage;
         true
     }
 
-    /// A message was begun, or told again.
-    pub(super) fn begin_spending(
+    /// Records the start of a message, possibly repeated.
+    pub(crate) fn begin_message(
         &mut self,
-        speaker: Option<&str>,
+        parent_tool_use_id: Option<&str>,
         id: &str,
         model: &str,
-        usage: Usage,
+        usage: TokenUsage,
     ) {
-        if speaker.is_none() {
-            // A message that is begun again after a failure of the network is written anew.
-            self.streaming.clear();
+        if parent_tool_use_id.is_none() {
+            // A message restarted after a network failure is sent again from its beginning.
+            self.current_text.clear();
         }
-        self.spending.begin(speaker, id, model, usage);
-        self.progress.cost_usd = self.spending.so_far();
+        self.turn_cost.begin_message(parent_tool_use_id, id, model, usage);
+        self.progress.cost_usd = self.turn_cost.total_usd();
     }
 
-    /// A message is over: what the turn has cost by now.
-    pub(super) fn end_spending(&mut self, speaker: Option<&str>, usage: Usage) -> f64 {
-        self.spending.end(speaker, usage);
-        self.progress.cost_usd = self.spending.so_far();
+    /// Records the end of a message and returns the cost of the turn so far.
+    pub(crate) fn end_message(
+        &mut self,
+        parent_tool_use_id: Option<&str>,
+        usage: TokenUsage,
+    ) -> f64 {
+        self.turn_cost.end_message(parent_tool_use_id, usage);
+        self.progress.cost_usd = self.turn_cost.total_usd();
         self.progress.cost_usd
     }
 
-    pub(super) fn note_delta(&mut self, text: &str) {
-        self.streaming.push_str(text);
-        keep_end(&mut self.streaming, self.limit);
+    pub(crate) fn append_delta(&mut self, text: &str) {
+        self.current_text.push_str(text);
+        truncate_front(&mut self.current_text, self.max_partial_bytes);
     }
 
-    pub(super) fn note_result(&mut self, result: &mut ResultFrame) {
+    pub(crate) fn record_result(&mut self, result: &mut ResultFrame) {
         result.api_error = self.api_error.take();
-        let session_cost = std::mem::take(&mut self.session_cost);
-        if counts_the_session(result) {
-            self.cost_before += session_cost;
+        let session_cost = std::mem::take(&mut self.previous_session_usd);
+        if includes_session_cost(result) {
+            self.previous_turns_usd += session_cost;
         }
-        // `total_cost_usd` counts from the start of the process. Where it went back (`/clear`),
-        // the whole of it is this turn's.
-        let difference = result.total_cost_usd - self.cost_before;
+        // `total_cost_usd` counts from the start of the process. If it decreased (`/clear`), all of it belongs to this
+        // turn.
+        let difference = result.total_cost_usd - self.previous_turns_usd;
         if difference >= 0.0 {
             self.progress.cost_usd = difference;
         } else {
-            self.cost_before = 0.0;
+            self.previous_turns_usd = 0.0;
             self.progress.cost_usd = result.total_cost_usd;
         }
-        self.told_usd = self.progress.cost_usd;
+        self.reported_usd = self.progress.cost_usd;
         self.progress.turns = self.progress.turns.max(result.num_turns);
         self.progress.usage = result.usage;
     }
 
-    /// The progress so far, with the text that is still being written.
-    pub(super) fn snapshot(&self) -> Progress {
+    /// Returns the progress including the text of the current message.
+    pub(crate) fn snapshot(&self) -> TurnProgress {
         let mut progress = self.progress.clone();
-        join(&mut progress.partial, &self.streaming);
+        append_paragraph(&mut progress.partial_text, &self.current_text);
         progress
     }
 
     fn append(&mut self, text: &str) {
-        join(&mut self.progress.partial, text);
-        keep_end(&mut self.progress.partial, self.limit);
+        append_paragraph(&mut self.progress.partial_text, text);
+        truncate_front(&mut self.progress.partial_text, self.max_partial_bytes);
     }
 }
 
-/// 2.1.325 goes on counting where a resumed session had stopped, 2.1.197 begins at nothing. In the
-/// first case the models have written more than this turn has.
-fn counts_the_session(result: &ResultFrame) -> bool {
+/// True if `total_cost_usd` includes the cost of a resumed session: 2.1.325 does, 2.1.197 starts at 0.
+/// In the first case the per-model output tokens exceed those of this turn.
+fn includes_session_cost(result: &ResultFrame) -> bool {
     let written: u64 = result.model_usage.values().map(|model| model.usage.output_tokens).sum();
     written > result.usage.output_tokens
 }
 
-fn join(whole: &mut String, text: &str) {
+fn append_paragraph(whole: &mut String, text: &str) {
     if !whole.is_empty() && !text.is_empty() {
         whole.push_str("\n\n");
     }
     whole.push_str(text);
 }
 
-/// What was written last is worth the most.
-fn keep_end(text: &mut String, limit: usize) {
+/// Keeps the last `limit` bytes, cut at a character boundary.
+fn truncate_front(text: &mut String, limit: usize) {
     if text.len() > limit {
         let cut = text.ceil_char_boundary(text.len() - limit);
         text.drain(..cut);
@@ -183,90 +187,92 @@ fn keep_end(text: &mut String, limit: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::result::ModelUsage;
     use super::*;
-    use crate::claude::ModelUsage;
 
-    fn message(id: &str, text: &str) -> Assistant {
-        let blocks = vec![Block::Text(text.to_owned())];
-        Assistant { message_id: id.to_owned(), blocks, ..Assistant::default() }
+    fn message(id: &str, text: &str) -> AssistantFrame {
+        let blocks = vec![MessageBlock::Text(text.to_owned())];
+        AssistantFrame { message_id: id.to_owned(), blocks, ..AssistantFrame::default() }
     }
 
     #[test]
     fn blocks_of_one_message_are_one_round_trip() {
-        let mut tracker = Tracker::new(100, 0.0);
-        assert!(tracker.note_message(&message("a", "one")));
-        assert!(!tracker.note_message(&message("a", "two")));
-        assert!(tracker.note_message(&message("b", "three")));
+        let mut tracker = ProgressTracker::new(100, 0.0);
+        assert!(tracker.record_message(&message("a", "one")));
+        assert!(!tracker.record_message(&message("a", "two")));
+        assert!(tracker.record_message(&message("b", "three")));
         assert_eq!(tracker.progress.turns, 2);
-        assert_eq!(tracker.progress.partial, "one\n\ntwo\n\nthree");
+        assert_eq!(tracker.progress.partial_text, "one\n\ntwo\n\nthree");
     }
 
     #[test]
-    fn text_being_written_counts_until_the_whole_message_comes() {
-        let mut tracker = Tracker::new(100, 0.0);
-        tracker.note_delta("hal");
-        tracker.note_delta("f");
-        assert_eq!(tracker.snapshot().partial, "half");
-        tracker.note_message(&message("a", "half and all"));
-        assert_eq!(tracker.snapshot().partial, "half and all");
+    fn complete_message_replaces_its_deltas() {
+        let mut tracker = ProgressTracker::new(100, 0.0);
+        tracker.append_delta("hal");
+        tracker.append_delta("f");
+        assert_eq!(tracker.snapshot().partial_text, "half");
+        tracker.record_message(&message("a", "half and all"));
+        assert_eq!(tracker.snapshot().partial_text, "half and all");
     }
 
     #[test]
-    fn what_the_network_breaks_off_is_kept_once() {
-        let mut tracker = Tracker::new(100, 0.0);
-        tracker.begin_spending(None, "a", "m", Usage::default());
-        tracker.note_delta("half");
-        tracker.begin_spending(None, "b", "m", Usage::default());
-        tracker.note_delta("half again");
-        let failed =
-            Assistant { api_error: Some("server_error".to_owned()), ..message("c", "API Error") };
-        assert!(!tracker.note_message(&failed));
-        assert_eq!(tracker.snapshot().partial, "half again");
+    fn text_interrupted_by_an_api_error_is_kept_once() {
+        let mut tracker = ProgressTracker::new(100, 0.0);
+        tracker.begin_message(None, "a", "m", TokenUsage::default());
+        tracker.append_delta("half");
+        tracker.begin_message(None, "b", "m", TokenUsage::default());
+        tracker.append_delta("half again");
+        let failed = AssistantFrame {
+            api_error: Some("server_error".to_owned()),
+            ..message("c", "API Error")
+        };
+        assert!(!tracker.record_message(&failed));
+        assert_eq!(tracker.snapshot().partial_text, "half again");
         let mut result = ResultFrame::default();
-        tracker.note_result(&mut result);
+        tracker.record_result(&mut result);
         assert_eq!(result.api_error.as_deref(), Some("server_error"));
     }
 
     #[test]
-    fn much_text_keeps_its_end_and_its_characters() {
-        let mut tracker = Tracker::new(5, 0.0);
-        tracker.note_message(&message("a", "äöüß"));
-        assert_eq!(tracker.progress.partial, "üß");
+    fn long_text_is_truncated_at_the_front_at_a_char_boundary() {
+        let mut tracker = ProgressTracker::new(5, 0.0);
+        tracker.record_message(&message("a", "äöüß"));
+        assert_eq!(tracker.progress.partial_text, "üß");
     }
 
     #[test]
-    fn the_cost_of_a_turn_is_the_difference() {
-        let mut tracker = Tracker::new(5, 0.0);
+    fn turn_cost_is_the_difference_of_process_totals() {
+        let mut tracker = ProgressTracker::new(5, 0.0);
         let total = |total_cost_usd| ResultFrame { total_cost_usd, ..ResultFrame::default() };
         tracker.begin_turn();
-        tracker.note_result(&mut total(0.5));
+        tracker.record_result(&mut total(0.5));
         tracker.begin_turn();
-        tracker.note_result(&mut total(0.75));
+        tracker.record_result(&mut total(0.75));
         assert_eq!(tracker.progress.cost_usd.to_string(), "0.25");
         tracker.begin_turn();
-        tracker.note_result(&mut total(0.125));
+        tracker.record_result(&mut total(0.125));
         assert_eq!(tracker.progress.cost_usd.to_string(), "0.125", "the count began anew");
         tracker.begin_turn();
-        tracker.note_result(&mut total(0.25));
+        tracker.record_result(&mut total(0.25));
         assert_eq!(tracker.progress.cost_usd.to_string(), "0.125");
     }
 
     #[test]
-    fn a_resumed_session_does_not_pay_twice() {
+    fn cost_of_a_resumed_session_is_not_counted_twice() {
         let result = |written| {
-            let usage = Usage { output_tokens: written, ..Usage::default() };
+            let usage = TokenUsage { output_tokens: written, ..TokenUsage::default() };
             let model = ModelUsage { usage, cost_usd: 0.75 };
             ResultFrame {
                 total_cost_usd: 0.75,
-                usage: Usage { output_tokens: 5, ..Usage::default() },
+                usage: TokenUsage { output_tokens: 5, ..TokenUsage::default() },
                 model_usage: [("m".to_owned(), model)].into(),
                 ..ResultFrame::default()
             }
         };
         let cost = |written| {
-            let mut tracker = Tracker::new(5, 0.5);
+            let mut tracker = ProgressTracker::new(5, 0.5);
             tracker.begin_turn();
-            tracker.note_result(&mut result(written));
+            tracker.record_result(&mut result(written));
             tracker.progress.cost_usd.to_string()
         };
         assert_eq!(cost(10), "0.25", "as 2.1.325 counts");

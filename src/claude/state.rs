@@ -1,87 +1,76 @@
-//! What the reading task, the turn and the handles have in common.
+//! State shared by the reader task, the running turn and the handles.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedSender;
 
-use super::progress::{Progress, Tracker};
+use super::progress::{ProgressTracker, TurnProgress};
 use super::result::ResultFrame;
+use crate::jsonrpc::{Frame, FrameWriter};
+use crate::util::Mutex;
 
-/// How a turn ended, and what had come of it by then.
+/// Result and progress of a finished turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnEnd {
-    /// How it ended.
-    pub ending: Ending,
-    /// What the agent had written, how many round trips, what it cost.
-    pub progress: Progress,
+    pub result: TurnResult,
+    pub progress: TurnProgress,
 }
 
-/// The ways a turn can end.
+/// Wire-level end of a turn. Once the stream has ended, every later turn ends with the same value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ending {
-    /// The CLI said how the turn ended; that may still be a failure.
+pub enum TurnResult {
+    /// A `result` frame, which may report a failure.
     Result(Box<ResultFrame>),
-    /// The stream ended without a result.
+    /// EOF before a result.
     StreamEnded,
-    /// A line was longer than `limit` bytes; the stream is not read any further.
+    /// A line exceeded `limit` bytes; the stream is not read any further.
     LineTooLong {
-        /// The most bytes a line may have.
         limit: usize,
     },
-    /// The stream could not be read.
     ReadFailed {
-        /// Why.
         message: String,
     },
-    /// The CLI works in another session than it was started for.
+    /// The CLI works in a session other than `expected`.
     WrongSession {
-        /// The one that was asked for.
         expected: String,
-        /// The one it named.
         found: String,
     },
 }
 
-/// Where the conversation stands.
+/// State machine of the client.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Phase {
+pub(crate) enum ClientPhase {
     /// `initialize` was sent.
     Opening,
-    /// The CLI refused `initialize`.
+    /// The CLI rejected `initialize`.
     Refused(String),
-    /// Nothing runs.
+    /// No turn is running.
     Idle,
-    /// A prompt was sent and its result has not come.
+    /// A prompt was sent, its result has not arrived.
     Running,
-    /// A result came and nobody has taken it yet.
+    /// A result arrived that the turn has not taken yet.
     Finished(Box<ResultFrame>),
-    /// Nothing will come any more.
-    Over(Ending),
+    /// The stream ended; final state.
+    Closed(TurnResult),
 }
 
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) phase: Phase,
-    pub(super) tracker: Tracker,
+pub(crate) struct ClientState {
+    pub(crate) phase: ClientPhase,
+    pub(crate) tracker: ProgressTracker,
 }
 
-pub(super) enum Outgoing {
-    Line(Vec<u8>),
-    Close,
-}
-
-pub(super) struct Shared {
-    state: Mutex<State>,
-    pub(super) changed: Notify,
-    outgoing: UnboundedSender<Outgoing>,
+pub(crate) struct SharedClient {
+    state: Mutex<ClientState>,
+    pub(crate) changed: Notify,
+    pub(crate) outgoing: FrameWriter,
     next_id: AtomicU64,
 }
 
-impl Shared {
-    pub(super) fn new(outgoing: UnboundedSender<Outgoing>, tracker: Tracker) -> Self {
-        let state = State { phase: Phase::Opening, tracker };
+impl SharedClient {
+    pub(crate) fn new(outgoing: FrameWriter, tracker: ProgressTracker) -> Self {
+        let state = ClientState { phase: ClientPhase::Opening, tracker };
         Self {
             state: Mutex::new(state),
             changed: Notify::new(),
@@ -90,21 +79,24 @@ impl Shared {
         }
     }
 
-    /// INVARIANT: never held across an `.await`, nor while the parent is called.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// INVARIANT: never held across an `.await`, nor while a `ControlHandler` is called.
+    pub(crate) fn state(&self) -> MutexGuard<'_, ClientState> {
+        self.state.lock()
     }
 
-    pub(super) fn set_phase(&self, phase: Phase) {
+    pub(crate) fn set_phase(&self, phase: ClientPhase) {
         self.state().phase = phase;
         self.changed.notify_waiters();
     }
 
-    /// Waits until `ready` gives something for the state.
-    pub(super) async fn wait_for<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> T {
+    /// Waits until `ready` returns a value for the state. Cancel-safe.
+    pub(crate) async fn wait_for<T>(
+        &self,
+        mut ready: impl FnMut(&mut ClientState) -> Option<T>,
+    ) -> T {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Enlisted before looking: a change in between is not missed.
+            // Registered before the state is checked, so that a change in between is not missed.
             changed.as_mut().enable();
             if let Some(value) = ready(&mut self.state()) {
                 return value;
@@ -113,16 +105,16 @@ impl Shared {
         }
     }
 
-    /// Queues a line; where the other side is gone, the reading side will tell.
-    pub(super) fn send(&self, line: Vec<u8>) {
-        let _ = self.outgoing.send(Outgoing::Line(line));
+    /// Queues a frame without blocking. A closed pipe is reported by the reader task, not here.
+    pub(crate) fn send(&self, line: &Frame) {
+        let _ = self.outgoing.push(line);
     }
 
-    pub(super) fn close(&self) {
-        let _ = self.outgoing.send(Outgoing::Close);
+    pub(crate) fn close(&self) {
+        self.outgoing.close();
     }
 
-    pub(super) fn new_request_id(&self, what: &str) -> String {
-        format!("{what}-{}", self.next_id.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn new_request_id(&self, prefix: &str) -> String {
+        format!("{prefix}-{}", self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -1,48 +1,54 @@
-//! What a turn has cost so far, from the tokens that the API tells with every message.
+//! Estimated cost of the running turn, from the token counts of its messages.
 
 use std::collections::BTreeMap;
 
-use super::frame::Usage;
+use super::frame::TokenUsage;
 use super::price::cost_usd;
 
-/// The messages of a turn: those that are over, and the one that each speaker is writing.
+/// Messages of a turn: the finished ones as a sum, the current one of each speaker.
 #[derive(Debug, Default)]
-pub(super) struct Spending {
-    closed_usd: f64,
-    /// By the tool call that a native subagent answers; the agent itself has none.
-    open: BTreeMap<Option<String>, Message>,
+pub(crate) struct TurnCost {
+    finished_usd: f64,
+    /// Current message by the tool call that a native subagent answers; `None` for the agent itself.
+    current: BTreeMap<Option<String>, MessageCost>,
 }
 
 #[derive(Debug, Default)]
-struct Message {
+struct MessageCost {
     id: String,
     model: String,
-    usage: Usage,
+    usage: TokenUsage,
 }
 
-impl Spending {
-    /// A message was begun, or told again.
-    pub(super) fn begin(&mut self, speaker: Option<&str>, id: &str, model: &str, usage: Usage) {
-        let open = self.open.entry(speaker.map(str::to_owned)).or_default();
+impl TurnCost {
+    /// Records the start of a message, possibly repeated with higher counts.
+    pub(crate) fn begin_message(
+        &mut self,
+        parent_tool_use_id: Option<&str>,
+        id: &str,
+        model: &str,
+        usage: TokenUsage,
+    ) {
+        let open = self.current.entry(parent_tool_use_id.map(str::to_owned)).or_default();
         if open.id == id {
-            open.usage.rise_to(usage);
+            open.usage.raise_to(usage);
             return;
         }
-        self.closed_usd += cost_usd(&open.model, open.usage);
-        *open = Message { id: id.to_owned(), model: model.to_owned(), usage };
+        self.finished_usd += cost_usd(&open.model, open.usage);
+        *open = MessageCost { id: id.to_owned(), model: model.to_owned(), usage };
     }
 
-    /// The message that was begun last is over, and this is what it took in all.
-    pub(super) fn end(&mut self, speaker: Option<&str>, usage: Usage) {
-        if let Some(open) = self.open.get_mut(&speaker.map(str::to_owned)) {
-            open.usage.rise_to(usage);
+    /// Records the final token counts of the current message.
+    pub(crate) fn end_message(&mut self, parent_tool_use_id: Option<&str>, usage: TokenUsage) {
+        if let Some(open) = self.current.get_mut(&parent_tool_use_id.map(str::to_owned)) {
+            open.usage.raise_to(usage);
         }
     }
 
-    /// Dollars.
-    pub(super) fn so_far(&self) -> f64 {
-        let open = self.open.values().map(|message| cost_usd(&message.model, message.usage));
-        self.closed_usd + open.sum::<f64>()
+    /// US dollars.
+    pub(crate) fn total_usd(&self) -> f64 {
+        let open = self.current.values().map(|message| cost_usd(&message.model, message.usage));
+        self.finished_usd + open.sum::<f64>()
     }
 }
 
@@ -50,19 +56,19 @@ impl Spending {
 mod tests {
     use super::*;
 
-    fn usage(input_tokens: u64, output_tokens: u64) -> Usage {
-        Usage { input_tokens, output_tokens, ..Usage::default() }
+    fn usage(input_tokens: u64, output_tokens: u64) -> TokenUsage {
+        TokenUsage { input_tokens, output_tokens, ..TokenUsage::default() }
     }
 
     #[test]
-    fn each_message_counts_once_with_the_most_that_was_told() {
-        let mut spending = Spending::default();
-        spending.begin(None, "a", "claude-opus-4-8", usage(1_000, 1));
-        spending.begin(None, "a", "claude-opus-4-8", usage(1_000, 1));
-        spending.end(None, usage(0, 2_000));
-        assert!((spending.so_far() - 0.055).abs() < 1e-9);
-        spending.begin(Some("toolu_1"), "b", "claude-haiku-4-5", usage(1_000_000, 0));
-        spending.begin(None, "c", "claude-opus-4-8", usage(1_000, 0));
-        assert!((spending.so_far() - 1.06).abs() < 1e-9, "{}", spending.so_far());
+    fn each_message_counts_once_with_its_highest_token_counts() {
+        let mut turn_cost = TurnCost::default();
+        turn_cost.begin_message(None, "a", "claude-opus-4-8", usage(1_000, 1));
+        turn_cost.begin_message(None, "a", "claude-opus-4-8", usage(1_000, 1));
+        turn_cost.end_message(None, usage(0, 2_000));
+        assert!((turn_cost.total_usd() - 0.055).abs() < 1e-9);
+        turn_cost.begin_message(Some("toolu_1"), "b", "claude-haiku-4-5", usage(1_000_000, 0));
+        turn_cost.begin_message(None, "c", "claude-opus-4-8", usage(1_000, 0));
+        assert!((turn_cost.total_usd() - 1.06).abs() < 1e-9, "{}", turn_cost.total_usd());
     }
 }

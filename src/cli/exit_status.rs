@@ -1,27 +1,26 @@
-//! Exit codes, the same for every command.
+//! Exit status of all commands.
 
 use std::process::ExitCode;
 
-/// How a command ended, as a shell sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Exit {
-    /// 0: done, allowed, nothing wrong.
+pub(crate) enum ExitStatus {
+    /// 0: success, allowed, or no errors found.
     Success,
-    /// 1: the answer is no: something is wrong, denied or failed, and it was said.
+    /// 1: failed, denied, or errors found; the reason has been printed.
     Failure,
-    /// 2: the question could not be asked: wrong usage, no such project, cannot say.
+    /// 2: wrong usage, invalid project, or no answer can be given.
     Usage,
-    /// What `adjutant run` makes of a report: see `Code::exit_code`.
+    /// Exit status of an error code in `run` and `plan`: see `Code::exit_code`.
     Code(u8),
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<ExitStatus> for ExitCode {
+    fn from(exit: ExitStatus) -> Self {
         match exit {
-            Exit::Success => Self::SUCCESS,
-            Exit::Failure => Self::from(1),
-            Exit::Usage => Self::from(2),
-            Exit::Code(code) => Self::from(code),
+            ExitStatus::Success => Self::SUCCESS,
+            ExitStatus::Failure => Self::from(1),
+            ExitStatus::Usage => Self::from(2),
+            ExitStatus::Code(code) => Self::from(code),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Showing a log: its last lines, then what is written.
+//! Prints the newest lines of a log and follows it.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -6,45 +6,46 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use crate::base::parse_age;
-use crate::record::LogTail;
+use crate::store::LogFollower;
+use crate::util::parse_age;
 
-const FOLLOW_EVERY: Duration = Duration::from_millis(100);
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is shown of a log.
-pub(super) struct LogView<'a> {
-    /// The log.
-    pub(super) path: &'a Path,
-    /// At most so many lines of what is there, the newest.
-    pub(super) limit: usize,
-    /// Whether to go on with what is written.
-    pub(super) follow: bool,
+/// Options for printing a log.
+pub(crate) struct LogView<'a> {
+    pub(crate) path: &'a Path,
+    /// Maximum number of existing lines; the newest ones are printed.
+    pub(crate) limit: usize,
+    /// Continue with lines that are appended later.
+    pub(crate) follow: bool,
 }
 
-/// A line's number, and whether it is one of those that are asked for.
-pub(super) struct Judged {
-    pub(super) number: u64,
-    pub(super) is_wanted: bool,
+/// Sequence number of a line and the result of the filter.
+pub(crate) struct MatchedLine {
+    pub(crate) sequence: u64,
+    pub(crate) is_match: bool,
 }
 
 impl LogView<'_> {
-    /// Shows it. `read` gives out everything that is there; a line that comes later is judged by `judge`. Returns an error
-    /// where the log cannot be read, and with `follow` in no other case.
-    pub(super) fn show<E: Display>(
+    /// Prints the matching lines, then follows the log if `follow` is set.
+    ///
+    /// `read` passes on all existing lines with their match; `judge` matches appended lines. Returns an error if the
+    /// log cannot be read; with `follow` it returns only on an error.
+    pub(crate) fn print<E: Display>(
         &self,
-        read: impl FnOnce(&mut dyn FnMut(&str, Judged)) -> Result<(), E>,
-        judge: impl Fn(&str) -> Option<Judged>,
+        read: impl FnOnce(&mut dyn FnMut(&str, MatchedLine)) -> Result<(), E>,
+        judge: impl Fn(&str) -> Option<MatchedLine>,
         print: impl Fn(&str),
     ) -> Result<(), String> {
         let text = |error: &dyn Display| error.to_string();
-        // Before what is there is read, so that nothing written meanwhile falls between the two.
-        let tail = self.follow.then(|| LogTail::at_end(self.path)).transpose();
+        // Opened before the existing lines are read, so that no line in between is lost.
+        let tail = self.follow.then(|| LogFollower::at_end(self.path)).transpose();
         let tail = tail.map_err(|error| text(&error))?;
         let mut kept: VecDeque<String> = VecDeque::new();
         let mut last = 0;
-        let mut keep = |line: &str, judged: Judged| {
-            last = last.max(judged.number);
-            if judged.is_wanted {
+        let mut keep = |line: &str, judged: MatchedLine| {
+            last = last.max(judged.sequence);
+            if judged.is_match {
                 kept.push_back(line.to_owned());
                 if kept.len() > self.limit {
                     kept.pop_front();
@@ -58,18 +59,18 @@ impl LogView<'_> {
         let Some(mut tail) = tail else { return Ok(()) };
         loop {
             for line in tail.next_lines().map_err(|error| text(&error))? {
-                let is_new = |judged: &Judged| judged.number > last && judged.is_wanted;
+                let is_new = |judged: &MatchedLine| judged.sequence > last && judged.is_match;
                 if judge(&line).as_ref().is_some_and(is_new) {
                     print(&line);
                 }
             }
-            thread::sleep(FOLLOW_EVERY);
+            thread::sleep(FOLLOW_INTERVAL);
         }
     }
 }
 
-/// An age on the command line.
-pub(super) fn age(text: &str) -> Result<Duration, String> {
+/// Parses an age such as `30d`, `12h`, `45m` or `10s`.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
     parse_age(text)
         .ok_or_else(|| "write a number and a unit: `30d`, `12h`, `45m` or `10s`".to_owned())
 }

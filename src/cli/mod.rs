@@ -1,81 +1,23 @@
-//! The face for people: flags, tables, progress, exit codes. The only folder that prints.
+//! Command-line interface: flags, tables, progress, exit status. The only folder that prints.
 //!
-//! One file per command; `args.rs` has the grammar, `render.rs` is the only door to stdout.
+//! `commands/` has one file or folder per command, `args.rs` the grammar. All output goes through `output.rs`.
 
-#[path = "commands/run_approval.rs"]
-mod approval;
+mod allowed_below_agent;
 mod args;
-#[path = "commands/audit.rs"]
-mod audit;
-#[path = "commands/auth.rs"]
-mod auth;
-#[path = "commands/check.rs"]
-mod check;
-#[path = "commands/completions.rs"]
-mod completions;
-#[path = "commands/costs.rs"]
-mod costs;
-mod demo;
+mod command;
+mod commands;
+mod diagnostics;
 mod dispatch;
-mod doctor;
-#[path = "commands/events.rs"]
-mod events;
-#[path = "exit_status.rs"]
-mod exit;
-#[path = "commands/explain.rs"]
-mod explain;
-#[path = "commands/extensions.rs"]
-mod extensions;
-#[path = "table.rs"]
-mod fit;
-#[path = "commands/gateway.rs"]
-mod gateway;
-#[path = "commands/hook.rs"]
-mod hook;
-#[path = "commands/serve_http.rs"]
-mod http;
-mod init;
-#[path = "commands/list.rs"]
-mod list;
+mod exit_status;
+mod format;
+mod html_page;
 mod log_view;
 mod logging;
-#[path = "main_session_watch.rs"]
-mod main_sessions;
-mod matrix;
-mod nesting;
-#[path = "commands/new.rs"]
-mod new;
-#[path = "commands/plan.rs"]
-mod plan;
-#[path = "diagnostics.rs"]
-mod problems;
-#[path = "output.rs"]
-mod render;
-#[path = "permissions_view.rs"]
-mod rights;
-#[path = "commands/run.rs"]
-mod run;
-#[path = "commands/runs.rs"]
-mod runs;
+mod main_session_watch;
+mod output;
+mod permissions_view;
 mod runtime;
-#[path = "commands/schema.rs"]
-mod schema;
-#[path = "commands/serve.rs"]
-mod serve;
-mod sessions;
-#[path = "commands/show.rs"]
-mod show;
-#[path = "commands/auth_login.rs"]
-mod sign_in_desk;
-#[path = "commands/auth_servers.rs"]
-mod sign_in_servers;
-#[path = "commands/stats.rs"]
-mod stats;
-mod story;
+mod table;
 mod terminal;
-#[path = "commands/token.rs"]
-mod token;
-#[path = "commands/trust.rs"]
-mod trust;
 
 pub use dispatch::main;

@@ -1,4 +1,4 @@
-//! The only door to stdout and stderr: data goes to the first, talk to the second.
+//! All output of the commands: data goes to stdout, messages go to stderr.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -6,26 +6,26 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-/// Writes data for the reader of stdout. A reader that went away is no error of ours.
-pub(super) fn data(text: impl Display) {
+/// Writes a line to stdout. Errors are ignored: a closed pipe is not a failure of the command.
+pub(crate) fn print(text: impl Display) {
     let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
-/// Writes a value as pretty JSON for a program.
-pub(super) fn json(value: &impl Serialize) {
+/// Writes a value to stdout as indented JSON.
+pub(crate) fn print_json(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
-        Ok(text) => data(text),
-        Err(error) => problem(format_args!("cannot write JSON: {error}")),
+        Ok(text) => print(text),
+        Err(error) => print_error(format_args!("cannot write JSON: {error}")),
     }
 }
 
-/// Says something to the person at the terminal.
-pub(super) fn talk(text: impl Display) {
+/// Writes a message to stderr.
+pub(crate) fn print_message(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Asks a person a question; where nobody is at the terminal the answer is no.
-pub(super) fn ask(question: impl Display) -> bool {
+/// Asks a yes/no question. Returns `false` unless stdin and stderr are terminals.
+pub(crate) fn confirm(question: impl Display) -> bool {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return false;
     }
@@ -35,20 +35,20 @@ pub(super) fn ask(question: impl Display) -> bool {
     read && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// Invites an answer on the same line.
-pub(super) fn prompt(text: impl Display) {
+/// Writes a prompt to stderr without a line break.
+pub(crate) fn print_prompt(text: impl Display) {
     let mut stderr = io::stderr().lock();
     let _ = write!(stderr, "{text} ");
     let _ = stderr.flush();
 }
 
-/// Says what went wrong, with `error:` before it.
-pub(super) fn problem(text: impl Display) {
-    talk(format_args!("error: {text}"));
+/// Writes a message to stderr with the prefix `error:`.
+pub(crate) fn print_error(text: impl Display) {
+    print_message(format_args!("error: {text}"));
 }
 
-/// An error with its causes, on one line.
-pub(super) fn with_causes(error: &dyn Error) -> String {
+/// Formats an error with its causes on one line.
+pub(crate) fn error_with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {

@@ -1,48 +1,53 @@
-//! What all files together say about rights, as `explain` and `matrix` need it.
+//! Permissions of all agents, combined from all files, for `explain`, `matrix` and `show`.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Lined, ReadRefused, nearest, parse_json_lines, read_bounded};
 use crate::catalog::{
-    Agent, ServerLaunch, Snapshot, State, canonical_builtin, public_servers, rule_line,
+    Agent, AgentState, ServerLaunch, Snapshot, canonical_builtin, public_servers, rule_line,
 };
 use crate::config::{GatewayFile, GatewayFiles, Settings};
+use crate::identity::Caller;
 use crate::policy::{
-    Evaluation, GatewayRules, evaluate, judge_builtin, judge_mcp_tool, judge_server,
+    GatewayRules, Verdict, evaluate, evaluate_builtin, evaluate_delegation, evaluate_mcp_tool,
+    evaluate_server,
 };
+use crate::store::{BoundedReadError, read_bounded};
+use crate::util::{SpannedKind, nearest_names, parse_spanned_json};
 
-/// Rules and servers are written by hand; a file beyond this is neither.
-const MAX_BYTES: u64 = 4 << 20;
+/// Size limit in bytes of the rules and of `.mcp.json`, which are written by hand.
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Everything that grants or takes away, as it is on the disk now.
-pub(super) struct Rights<'s> {
+/// Agents and gateway rules as they are on disk at the time of loading.
+pub(crate) struct PermissionsView<'s> {
     settings: &'s Settings,
-    pub(super) snapshot: Snapshot,
-    /// The gateway's rules, or why there are none.
-    pub(super) rules: Result<LoadedRules, String>,
+    pub(crate) snapshot: Snapshot,
+    /// The gateway rules, or the reason why they cannot be used.
+    pub(crate) rules: Result<LoadedRules, String>,
 }
 
-impl<'s> Rights<'s> {
-    pub(super) fn load(settings: &'s Settings) -> Self {
+impl<'s> PermissionsView<'s> {
+    pub(crate) fn load(settings: &'s Settings) -> Self {
         let snapshot = Snapshot::load(settings);
         Self { settings, snapshot, rules: load_rules(settings) }
     }
 
-    /// May this agent use this built-in tool? Only agents of the catalog have any that we know of.
-    pub(super) fn judge_builtin(&self, agent: &str, tool: &str) -> Result<Evaluation, String> {
-        let found = self.agent(agent)?.ok_or_else(|| self.no_agent(agent))?;
-        Ok(self.with_line(&found, judge_builtin(&found, canonical_builtin(tool))))
+    /// Returns the verdict on a built-in tool. Only agents of the catalog have built-in tools.
+    pub(crate) fn evaluate_builtin(&self, agent: &str, tool: &str) -> Result<Verdict, String> {
+        let found = self.agent(agent)?.ok_or_else(|| self.unknown_agent_message(agent))?;
+        Ok(self.with_line(&found, evaluate_builtin(&found, canonical_builtin(tool))))
     }
 
-    /// May this agent use this server or tool? Its own file decides for the servers it declares, else the rules.
-    pub(super) fn judge_mcp(
+    /// Returns the verdict on a server or one of its tools.
+    ///
+    /// The agent's file decides on servers that it declares, the gateway rules on all others.
+    pub(crate) fn evaluate_mcp(
         &self,
         agent: &str,
         server: &str,
         tool: Option<&str>,
-    ) -> Result<Evaluation, String> {
+    ) -> Result<Verdict, String> {
         let found = self.agent(agent)?;
         let declared = |found: &Arc<Agent>| {
             found
@@ -52,48 +57,60 @@ impl<'s> Rights<'s> {
                 .map(|entry| entry.launch.clone())
         };
         match found.as_ref().and_then(|found| Some((found, declared(found)?))) {
-            Some((found, launch)) => self.judge_scoped(found, &launch, server, tool),
+            Some((found, launch)) => self.evaluate_declared(found, &launch, server, tool),
             None => Ok(evaluate(&self.rules()?.rules, agent, server, tool)),
         }
     }
 
-    fn judge_scoped(
+    /// Returns the verdict on a call of `agent` by a caller of this name whom nothing attests.
+    pub(crate) fn evaluate_delegation(&self, caller: &str, agent: &str) -> Result<Verdict, String> {
+        let entry = self.snapshot.get(agent).ok_or_else(|| self.unknown_agent_message(agent))?;
+        let identity = self.snapshot.orchestration().identity;
+        let evaluated = evaluate_delegation(entry, &Caller::named(caller), identity);
+        let verdict = Arc::unwrap_or_clone(evaluated.verdict);
+        Ok(match entry.agent() {
+            Some(agent) => self.with_line(agent, verdict),
+            None => verdict,
+        })
+    }
+
+    fn evaluate_declared(
         &self,
         agent: &Agent,
         launch: &ServerLaunch,
         server: &str,
         tool: Option<&str>,
-    ) -> Result<Evaluation, String> {
+    ) -> Result<Verdict, String> {
         let rules = match launch {
             ServerLaunch::Shared => Some(&self.rules()?.rules),
             ServerLaunch::Stdio { .. } | ServerLaunch::Http { .. } => None,
         };
-        let judged = match tool {
-            Some(tool) => judge_mcp_tool(agent, server, tool, rules),
-            None => judge_server(agent, server, rules),
+        let verdict = match tool {
+            Some(tool) => evaluate_mcp_tool(agent, server, tool, rules),
+            None => evaluate_server(agent, server, rules),
         };
-        Ok(self.with_line(agent, judged))
+        Ok(self.with_line(agent, verdict))
     }
 
-    /// The agent of the catalog, if there is one; a broken one is an error.
-    pub(super) fn agent(&self, name: &str) -> Result<Option<Arc<Agent>>, String> {
+    /// Returns the agent, or `None` if the catalog does not contain it. A broken agent is an error.
+    pub(crate) fn agent(&self, name: &str) -> Result<Option<Arc<Agent>>, String> {
         let Some(entry) = self.snapshot.get(name) else { return Ok(None) };
         match &entry.state {
-            State::Sound(agent) => Ok(Some(Arc::clone(agent))),
-            State::Broken => {
+            AgentState::Valid(agent) => Ok(Some(Arc::clone(agent))),
+            AgentState::Invalid => {
                 let reason = entry.reason().unwrap_or_default();
                 Err(format!("agent `{name}` is broken, so nothing can be said: {reason}"))
             }
         }
     }
 
-    pub(super) fn rules(&self) -> Result<&LoadedRules, String> {
+    pub(crate) fn rules(&self) -> Result<&LoadedRules, String> {
         self.rules.as_ref().map_err(Clone::clone)
     }
 
-    fn no_agent(&self, name: &str) -> String {
+    fn unknown_agent_message(&self, name: &str) -> String {
         let names = self.snapshot.entries().iter().map(|entry| entry.name.as_str());
-        let near = nearest(name, names);
+        let near = nearest_names(name, names);
         let help = match near.first() {
             Some(near) => format!("did you mean `{near}`?"),
             None => "run `adjutant list` to see what is available".to_owned(),
@@ -101,8 +118,8 @@ impl<'s> Rights<'s> {
         format!("there is no agent `{name}`; {help}")
     }
 
-    /// The place of a rule in an agent's file; the sentence stays the one that the agent is told.
-    fn with_line(&self, agent: &Agent, mut judged: Evaluation) -> Evaluation {
+    /// Adds the line of a rule in the agent's file; the message stays unchanged.
+    fn with_line(&self, agent: &Agent, mut judged: Verdict) -> Verdict {
         let own = judged.rule.file.as_deref() == Some(agent.file.as_path());
         if own && judged.rule.line.is_none() {
             judged.rule.line = rule_line(self.settings, agent, &judged.rule.path);
@@ -111,64 +128,67 @@ impl<'s> Rights<'s> {
     }
 }
 
-/// The names of the shared servers: those of `.mcp.json`, then the public ones of extensions.
-pub(super) fn shared_servers(settings: &Settings) -> Vec<String> {
+/// Returns the names of the shared servers: those of `.mcp.json`, then the public ones of extensions.
+pub(crate) fn shared_servers(settings: &Settings) -> Vec<String> {
     let mut names = configured_servers(settings);
     let taken = names.iter().cloned().collect();
     names.extend(public_servers(&settings.root, &taken).into_iter().map(|(name, _)| name));
     names
 }
 
-/// None where there is no such file, or no sound one.
+/// Returns the servers of `.mcp.json`; empty if the file is missing or invalid.
 fn configured_servers(settings: &Settings) -> Vec<String> {
     let path = GatewayFiles::locate(settings).mcp_config.path;
-    let text = read_bounded(&path, MAX_BYTES).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    let Some(Lined::Object(members)) =
-        text.and_then(|text| parse_json_lines(&text).ok()).map(|value| value.value)
+    let text =
+        read_bounded(&path, MAX_FILE_BYTES).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let Some(SpannedKind::Object(members)) =
+        text.and_then(|text| parse_spanned_json(&text).ok()).map(|value| value.kind)
     else {
         return Vec::new();
     };
     let servers = members.into_iter().find(|member| member.key == "mcpServers");
-    match servers.map(|member| member.value.value) {
-        Some(Lined::Object(servers)) => servers.into_iter().map(|member| member.key).collect(),
+    match servers.map(|member| member.value.kind) {
+        Some(SpannedKind::Object(servers)) => {
+            servers.into_iter().map(|member| member.key).collect()
+        }
         _ => Vec::new(),
     }
 }
 
-/// The gateway's rules, and whether there is a file of them; what is odd about them is for `check` to say.
+/// The gateway rules, and whether their file exists. Warnings are left to `check`.
 #[derive(Debug)]
-pub(super) struct LoadedRules {
-    pub(super) rules: GatewayRules,
-    pub(super) found: bool,
+pub(crate) struct LoadedRules {
+    pub(crate) rules: GatewayRules,
+    pub(crate) file_exists: bool,
 }
 
-/// Reads the gateway's rules. No file at all means that nobody may do anything; a broken one is an error.
+/// Reads the gateway rules. A missing file denies everything; a broken file is an error.
 fn load_rules(settings: &Settings) -> Result<LoadedRules, String> {
     let file = GatewayFiles::locate(settings).rules;
-    match read_bounded(&file.path, MAX_BYTES) {
-        Ok(bytes) => parse(&file.path, bytes),
-        Err(ReadRefused::Io(error)) if is_absent(&file, &error) => {
-            Ok(LoadedRules { rules: GatewayRules::deny_all(&file.path), found: false })
+    match read_bounded(&file.path, MAX_FILE_BYTES) {
+        Ok(bytes) => parse_rules(&file.path, bytes),
+        Err(BoundedReadError::Io(error)) if is_absent(&file, &error) => {
+            Ok(LoadedRules { rules: GatewayRules::deny_all(&file.path), file_exists: false })
         }
-        Err(error) => Err(unreadable(&file, &error)),
+        Err(error) => Err(unreadable_message(&file, &error)),
     }
 }
 
-/// A file that nobody asked for by name may be missing.
+/// Returns true if the file does not exist and was not configured explicitly.
 fn is_absent(file: &GatewayFile, error: &io::Error) -> bool {
     file.named_by.is_none() && error.kind() == io::ErrorKind::NotFound
 }
 
-fn unreadable(file: &GatewayFile, error: &ReadRefused) -> String {
+fn unreadable_message(file: &GatewayFile, error: &BoundedReadError) -> String {
     let named = file.named_by.map(|name| format!(" (named by `{name}`)")).unwrap_or_default();
     format!("the rules `{}`{named} cannot be read: {error}", file.path.display())
 }
 
-fn parse(path: &Path, bytes: Vec<u8>) -> Result<LoadedRules, String> {
+fn parse_rules(path: &Path, bytes: Vec<u8>) -> Result<LoadedRules, String> {
     let text = String::from_utf8(bytes)
         .map_err(|_| format!("the rules `{}` are not UTF-8 text", path.display()))?;
     match GatewayRules::parse(&text, path) {
-        Ok((rules, _)) => Ok(LoadedRules { rules, found: true }),
+        Ok((rules, _)) => Ok(LoadedRules { rules, file_exists: true }),
         Err(problems) => {
             let lines: Vec<String> =
                 problems.iter().map(|problem| problem.located().to_string()).collect();

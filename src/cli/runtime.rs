@@ -1,63 +1,61 @@
-//! The runtime for commands that wait.
+//! Tokio runtime, shutdown signals and gateway of commands that wait.
 
-use std::env;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{env, io};
 
 use tokio::runtime::Builder;
 
-use super::audit::audit_options;
-use super::exit::Exit;
-use super::render;
+use super::exit_status::ExitStatus;
+use super::output;
 use crate::catalog::Snapshot;
-use crate::config::env_vars::CLAUDE_CODE_SESSION_ID;
-use crate::config::{GatewayOptions, Settings};
+use crate::cli::commands::audit_options;
+use crate::config::{CLAUDE_CODE_SESSION_ID, GatewayOptions, Settings};
 use crate::gateway::Gateway;
-use crate::worker::Shutdown;
+use crate::process::Shutdown;
 
-/// How this process ends at SIGTERM and SIGINT: running calls have the grace that `defaults.yaml` gives them.
-pub(super) fn start_shutdown(settings: &Settings) -> io::Result<Shutdown> {
+/// Handles SIGTERM and SIGINT with the grace period of `agents/defaults.yaml` for running calls.
+pub(crate) fn start_shutdown(settings: &Settings) -> io::Result<Shutdown> {
     Shutdown::on_signals(Snapshot::load(settings).orchestration().shutdown_grace)
 }
 
-/// The same for a command that a person runs: Ctrl-C means now.
-pub(super) fn start_prompt_shutdown() -> io::Result<Shutdown> {
+/// Handles SIGTERM and SIGINT without a grace period, for interactive commands.
+pub(crate) fn start_immediate_shutdown() -> io::Result<Shutdown> {
     Shutdown::on_signals(Duration::ZERO)
 }
 
-/// The session of Claude Code that this process belongs to, if it belongs to one.
-pub(super) fn main_session() -> Option<String> {
+/// Returns the id of the main session that this process belongs to, if any.
+pub(crate) fn main_session_id() -> Option<String> {
     env::var(CLAUDE_CODE_SESSION_ID).ok().filter(|id| !id.is_empty())
 }
 
-/// The gateway for one delegation: no server is started before it is needed.
-pub(super) fn quiet_gateway(settings: &Settings) -> Arc<Gateway> {
+/// Returns a gateway that starts servers only on first use, for a single delegation.
+pub(crate) fn lazy_gateway(settings: &Settings) -> Arc<Gateway> {
     let options = GatewayOptions { eager: false, ..GatewayOptions::default() };
-    Gateway::start_recording(settings, options, audit_options(settings))
+    Gateway::start_with_audit_options(settings, options, audit_options(settings))
 }
 
-/// Runs a command that waits. Two threads are plenty for pipes and timers, and cost little memory.
-pub(super) fn block_on(command: impl Future<Output = Exit>) -> Exit {
+/// Runs a command on two threads: enough for pipes and timers, at a low memory cost.
+pub(crate) fn block_on(command: impl Future<Output = ExitStatus>) -> ExitStatus {
     run(Builder::new_multi_thread().worker_threads(2), command)
 }
 
-/// Runs a command that passes messages on: with one thread for all of it, none has to wake another.
-pub(super) fn block_on_one_thread(command: impl Future<Output = Exit>) -> Exit {
+/// Runs a command that forwards messages on one thread, which saves waking another one per message.
+pub(crate) fn block_on_one_thread(command: impl Future<Output = ExitStatus>) -> ExitStatus {
     run(&mut Builder::new_current_thread(), command)
 }
 
-fn run(runtime: &mut Builder, command: impl Future<Output = Exit>) -> Exit {
+fn run(runtime: &mut Builder, command: impl Future<Output = ExitStatus>) -> ExitStatus {
     match runtime.enable_all().build() {
         Ok(runtime) => {
             let exit = runtime.block_on(command);
-            // A read of stdin cannot be called back: nobody waits for it.
+            // A blocking read of stdin cannot be cancelled, so the shutdown does not wait for it.
             runtime.shutdown_background();
             exit
         }
         Err(error) => {
-            render::problem(format_args!("the runtime cannot be started: {error}"));
-            Exit::Usage
+            output::print_error(format_args!("the runtime cannot be started: {error}"));
+            ExitStatus::Usage
         }
     }
 }

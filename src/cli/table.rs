@@ -1,31 +1,58 @@
-//! Tables and lines that fit where they are shown.
+//! Tables and wrapped text in the width of the terminal.
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Table};
+use comfy_table::presets::{NOTHING, UTF8_HORIZONTAL_ONLY};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table};
 
-/// A table without a terminal to fit is this wide.
-const PLAIN_WIDTH: u16 = 100;
+use super::terminal::output_width;
 
-/// Makes a table as wide as the terminal.
-pub(super) fn fit(table: &mut Table) {
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width().is_none() {
-        table.set_width(PLAIN_WIDTH);
-    }
+/// Width of ruled tables in columns if the output is not a terminal.
+const DEFAULT_WIDTH: u16 = 100;
+
+/// Returns a table with rules between its rows, at most as wide as the terminal (100 columns without one).
+pub(crate) fn ruled_table(header: impl Into<Row>) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(output_width().unwrap_or(DEFAULT_WIDTH))
+        .set_header(header);
+    table
 }
 
-/// The same, for a table with ids: that column is never broken, since people copy what is in it. Without a terminal
-/// nothing is.
-pub(super) fn fit_around(table: &mut Table, whole: usize) {
+/// Returns a table without rules, of columns that are as wide as their content.
+pub(crate) fn plain_table(header: impl Into<Row>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_header(header);
+    table
+}
+
+/// Limits a table to the width of the terminal, but never wraps column `whole`.
+///
+/// For columns of ids, which users copy. Without a terminal nothing is wrapped.
+pub(crate) fn fit_width_around(table: &mut Table, whole: usize) {
     table.set_content_arrangement(ContentArrangement::Dynamic);
+    if let Some(width) = output_width() {
+        table.set_width(width);
+    }
     if let Some(column) = table.column_mut(whole) {
         column.set_constraint(ColumnConstraint::ContentWidth);
     }
 }
 
-/// A text behind a heading, in lines that fit the terminal and begin below each other. Words stay whole: what is longer
-/// than a line is a path, and people copy those.
-pub(super) fn behind(heading: &str, text: &str) -> String {
-    let width = Table::new().width().map_or(usize::MAX, usize::from);
+/// Aligns columns of numbers to the right. Columns exist only after the header or a row was set.
+pub(crate) fn align_right(table: &mut Table, columns: &[usize]) {
+    for index in columns {
+        if let Some(column) = table.column_mut(*index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// Wraps `text` behind `heading` to the width of the terminal, with a hanging indent.
+///
+/// Words are never split: words longer than a line are paths, which users copy.
+pub(crate) fn wrap_behind_heading(heading: &str, text: &str) -> String {
+    let width = output_width().map_or(usize::MAX, usize::from);
     let indent = heading.chars().count();
     let (mut lines, mut line) = (String::new(), heading.to_owned());
     for word in text.split_whitespace() {

@@ -1,19 +1,18 @@
-//! How the gateway behaves, from its environment variables.
+//! Options of the gateway, from environment variables.
 
 use std::env;
 
 use super::env_vars;
 
-/// What the variables say, checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayOptions {
-    /// The agent that is meant where a call names none.
+    /// Agent for calls that name none.
     pub default_agent: Option<String>,
-    /// Whether `get_gateway_status` is offered.
+    /// Offer `get_gateway_status`.
     pub debug: bool,
-    /// Whether servers are started with the gateway rather than at their first call.
+    /// Start servers together with the gateway instead of at their first call.
     pub eager: bool,
-    /// Whether HTTP was asked for.
+    /// Serve HTTP instead of stdio.
     pub http: bool,
 }
 
@@ -46,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_are_read_in_any_case_and_others_are_refused() {
+    fn values_are_case_insensitive_and_others_are_rejected() {
         let read = |name: &'static str, value: &'static str| {
             GatewayOptions::read(&move |asked| (asked == name).then(|| value.to_owned()))
         };

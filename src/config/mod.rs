@@ -1,12 +1,16 @@
-//! Flags and environment as one checked value.
+//! Flags and environment variables, validated.
 //!
-//! `agents/defaults.yaml` is read by `catalog`, the only folder that knows YAML.
+//! `agents/defaults.yaml` is read by `catalog`, the only folder that parses YAML.
 
-pub mod env_vars;
+pub(crate) mod env_vars;
 mod gateway_files;
 mod gateway_options;
 mod settings;
 
-pub use gateway_files::{GatewayFile, GatewayFiles, MCP_CONFIG_NAME, RULES_NAME};
 pub use gateway_options::GatewayOptions;
-pub use settings::{Settings, SettingsError};
+pub use settings::Settings;
+
+pub(crate) use env_vars::{ADJUTANT_AGENT, CLAUDE_CODE_SESSION_ID};
+pub(crate) use gateway_files::{
+    GatewayFile, GatewayFiles, MCP_CONFIG_NAME, RULES_NAME, user_config_dirs,
+};

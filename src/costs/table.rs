@@ -1,74 +1,71 @@
-//! What was spent, as it is kept and as it is written: one account for each day, agent and session.
+//! Table of costs by day, agent and session, and the format of `data/costs.json`.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{RunId, Timestamp};
+use crate::store::{Naming, State};
+use crate::util::{RunId, Timestamp, now};
 
-const FORMAT: u64 = 1;
-/// Sessions of processes that no session of Claude Code started begin like this, and count as one afterwards.
-const PROCESS: &str = "process-";
+/// Prefix of sessions of processes that were not started by Claude Code.
+const PROCESS_PREFIX: &str = "process-";
 
-/// Money that a run has spent, told as soon as it is known. Sums of a run can be corrected downwards.
+/// A cost of a run, posted as soon as it is known. Negative for a correction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Payment {
-    /// When.
+pub struct CostEntry {
     pub time: Timestamp,
-    /// In which run.
     pub run: RunId,
-    /// Of which agent.
+    /// Name of the agent.
     pub agent: String,
-    /// For which session of the main agent: everything that one has started is one tree.
+    /// Session of the main agent; costs of nested runs count for the same session.
     pub session: String,
-    /// How many dollars.
+    /// US dollars.
     pub cost_usd: f64,
-    /// One with the last payment of a run, else nothing: runs are counted by their ends.
+    /// 1 in the last entry of a run, otherwise 0: runs are counted when they end.
     pub ended: u64,
 }
 
-/// What one agent has cost on one day for one session.
+/// Costs of one agent on one day for one session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Account {
-    /// The day in UTC, such as `2026-11-16`.
+pub struct CostAccount {
+    /// Day in UTC, such as `2026-11-16`.
     pub day: String,
-    /// The agent.
     pub agent: String,
-    /// The session of the main agent; `process` for all that was started outside of one, on earlier days.
+    /// Session of the main agent; `process` combines the processes outside of a session on earlier days.
     pub session: String,
-    /// Dollars.
+    /// US dollars.
     pub cost_usd: f64,
-    /// Runs that have ended.
+    /// Number of ended runs.
     pub runs: u64,
 }
 
-impl Account {
-    /// Whether no session of Claude Code stands behind it: a terminal, or a server that nobody told.
-    pub fn is_outside_of_a_session(&self) -> bool {
-        self.session.starts_with(PROCESS.trim_end_matches('-'))
+impl CostAccount {
+    /// Returns true for costs outside of a Claude Code session, for example of a run started in a terminal.
+    pub fn is_outside_session(&self) -> bool {
+        self.session.starts_with(PROCESS_PREFIX.trim_end_matches('-'))
     }
 }
 
-/// The session of a process that no session of Claude Code has started.
-pub fn session_of_process() -> String {
-    format!("{PROCESS}{}", RunId::new())
+/// Returns a new session name for a process that was not started by Claude Code.
+pub(crate) fn process_session() -> String {
+    format!("{PROCESS_PREFIX}{}", RunId::new())
 }
 
-/// `2026-11-16`, in UTC.
-pub fn day_of(time: Timestamp) -> String {
+/// Formats the day in UTC, such as `2026-11-16`.
+pub(crate) fn day_of(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d").to_string()
 }
 
-/// All accounts.
+/// All cost accounts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Book {
+pub(crate) struct CostTable {
     accounts: BTreeMap<(String, String, String), (f64, u64)>,
     by_session: HashMap<String, f64>,
 }
 
-impl Book {
-    pub(super) fn pay(&mut self, payment: &Payment) {
-        self.add(Account {
+impl CostTable {
+    fn post(&mut self, payment: &CostEntry) {
+        self.add(CostAccount {
             day: day_of(payment.time),
             agent: payment.agent.clone(),
             session: payment.session.clone(),
@@ -77,7 +74,7 @@ impl Book {
         });
     }
 
-    pub(super) fn add(&mut self, account: Account) {
+    fn add(&mut self, account: CostAccount) {
         let cost = if account.cost_usd.is_finite() { account.cost_usd } else { 0.0 };
         *self.by_session.entry(account.session.clone()).or_default() += cost;
         let key = (account.day, account.agent, account.session);
@@ -86,7 +83,7 @@ impl Book {
         *runs += account.runs;
     }
 
-    pub(super) fn on_day(&self, day: &str, agent: &str) -> f64 {
+    pub(crate) fn cost_on_day(&self, day: &str, agent: &str) -> f64 {
         let first = (day.to_owned(), agent.to_owned(), String::new());
         let of_agent = self.accounts.range(first..);
         of_agent
@@ -95,83 +92,120 @@ impl Book {
             .sum()
     }
 
-    pub(super) fn of_session(&self, session: &str) -> f64 {
+    pub(crate) fn cost_of_session(&self, session: &str) -> f64 {
         self.by_session.get(session).copied().unwrap_or_default()
     }
 
-    pub(super) fn accounts(&self) -> Vec<Account> {
+    pub(crate) fn accounts(&self) -> Vec<CostAccount> {
         let account = |((day, agent, session), (cost, runs)): (&(String, String, String), &_)| {
             let (day, agent, session) = (day.clone(), agent.clone(), session.clone());
             let cost: &f64 = cost;
-            // Sums of many small numbers have dust at their end.
-            Account { day, agent, session, cost_usd: (cost * 1e9).round() / 1e9, runs: *runs }
+            // Removes rounding errors of sums of many small numbers.
+            CostAccount { day, agent, session, cost_usd: (cost * 1e9).round() / 1e9, runs: *runs }
         };
         self.accounts.iter().map(|(key, (cost, runs))| account((key, &(*cost, *runs)))).collect()
     }
 
-    /// The same with the processes of earlier days as one: nobody asks for them any more one by one.
-    pub(super) fn condensed(&self, today: &str) -> Self {
-        let mut book = Self::default();
-        for mut account in self.accounts() {
-            if account.day.as_str() < today && account.session.starts_with(PROCESS) {
-                PROCESS.trim_end_matches('-').clone_into(&mut account.session);
+    /// Combines process sessions of earlier days into one account per day and agent.
+    fn merge_past_processes(&self, today: &str) -> Self {
+        let merged = self.accounts().into_iter().map(|mut account| {
+            if account.day.as_str() < today && account.session.starts_with(PROCESS_PREFIX) {
+                PROCESS_PREFIX.trim_end_matches('-').clone_into(&mut account.session);
             }
-            book.add(account);
-        }
-        book
+            account
+        });
+        merged.collect()
     }
 }
 
-/// What a store turned out to be.
-pub(super) enum Store {
-    /// As we write it: the accounts, and the number of the journal that goes on from here.
-    Sound(Book, u64),
-    /// Written by a newer Adjutant.
-    Newer(Book),
-    /// Torn or edited: what is sound in it.
-    Damaged(Book),
+impl State for CostTable {
+    type Change = CostEntry;
+
+    const NAME: &'static str = "costs";
+    const FORMAT: u64 = 1;
+    const NAMING: Naming = Naming::Numbered;
+    const MAX_LINES: usize = 1_000;
+    const MUST_BE_OWNED: bool = false;
+
+    fn decode(snapshot: &[u8]) -> Result<(Self, u64), String> {
+        let file: CostsFile =
+            serde_json::from_slice(snapshot).map_err(|error| error.to_string())?;
+        match file.format {
+            Self::FORMAT => Ok((file.accounts.into_iter().collect(), file.journal)),
+            format => Err(format!("there is no format {format}")),
+        }
+    }
+
+    /// Decodes line by line.
+    fn recover(snapshot: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(snapshot);
+        let lines = text.lines().map(|line| line.trim().trim_end_matches(','));
+        lines.filter_map(|line| serde_json::from_str::<CostAccount>(line).ok()).collect()
+    }
+
+    /// Encodes the table with one account per line: readable, and damage loses single lines only.
+    fn encode(&self, journal: u64) -> Vec<u8> {
+        let lines: Vec<String> = self
+            .accounts()
+            .iter()
+            .filter_map(|account| serde_json::to_string(account).ok())
+            .map(|line| format!("  {line}"))
+            .collect();
+        let (format, lines) = (Self::FORMAT, lines.join(",\n"));
+        format!(
+            "{{\n\"format\": {format},\n\"journal\": {journal},\n\"accounts\": [\n{lines}\n]\n}}\n"
+        )
+        .into_bytes()
+    }
+
+    fn apply(&mut self, payment: &CostEntry) {
+        self.post(payment);
+    }
+
+    fn describe(&self) -> String {
+        format!("{} sound accounts", self.accounts.len())
+    }
+
+    fn prepare_compaction(&mut self) {
+        *self = self.merge_past_processes(&day_of(now()));
+    }
+}
+
+impl FromIterator<CostAccount> for CostTable {
+    fn from_iter<I: IntoIterator<Item = CostAccount>>(accounts: I) -> Self {
+        let mut table = Self::default();
+        accounts.into_iter().for_each(|account| table.add(account));
+        table
+    }
 }
 
 #[derive(Deserialize)]
-struct StoreFile {
+struct CostsFile {
     format: u64,
     journal: u64,
-    accounts: Vec<Account>,
+    accounts: Vec<CostAccount>,
 }
 
-/// The text of a store, one account a line: people read it, and a damaged one loses a line.
-pub(super) fn render(book: &Book, journal: u64) -> Vec<u8> {
-    let lines: Vec<String> = book
-        .accounts()
-        .iter()
-        .filter_map(|account| serde_json::to_string(account).ok())
-        .map(|line| format!("  {line}"))
-        .collect();
-    format!(
-        "{{\n\"format\": {FORMAT},\n\"journal\": {journal},\n\"accounts\": [\n{}\n]\n}}\n",
-        lines.join(",\n")
-    )
-    .into_bytes()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-pub(super) fn read(bytes: &[u8]) -> Store {
-    match serde_json::from_slice::<StoreFile>(bytes) {
-        Ok(file) if file.format == FORMAT => Store::Sound(collect(file.accounts), file.journal),
-        Ok(file) if file.format > FORMAT => Store::Newer(collect(file.accounts)),
-        _ => Store::Damaged(collect(salvage(bytes))),
+    #[test]
+    fn process_sessions_of_earlier_days_are_merged() {
+        let account = |session: &str, cost_usd| CostAccount {
+            day: "2026-11-16".to_owned(),
+            agent: "a".to_owned(),
+            session: session.to_owned(),
+            cost_usd,
+            runs: 1,
+        };
+        let accounts = [account("process-1", 0.5), account("process-2", 0.25), account("s", 1.0)];
+        let table: CostTable = accounts.clone().into_iter().collect();
+        let merged = CostAccount { runs: 2, ..account("process", 0.75) };
+        assert_eq!(
+            table.merge_past_processes("2026-11-17").accounts(),
+            [merged, account("s", 1.0)]
+        );
+        assert_eq!(table.merge_past_processes("2026-11-16").accounts(), accounts);
     }
-}
-
-fn collect(accounts: Vec<Account>) -> Book {
-    let mut book = Book::default();
-    for account in accounts {
-        book.add(account);
-    }
-    book
-}
-
-fn salvage(bytes: &[u8]) -> Vec<Account> {
-    let text = String::from_utf8_lossy(bytes);
-    let lines = text.lines().map(|line| line.trim().trim_end_matches(','));
-    lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
 }

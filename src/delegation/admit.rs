@@ -1,44 +1,46 @@
-//! Before a run starts: a place at the door.
+//! Admission of a run: its limits begin, and it waits for a permit before it starts a process.
 
-use tokio::time::timeout_at;
+use std::sync::Arc;
+use std::time::Instant;
 
-use super::converse::{Leash, Stop};
-use super::judge::stopped;
+use super::deliver::ReportDraft;
+use super::limits::RunLimits;
 use super::orchestrator::Orchestrator;
-use super::steps::Call;
-use crate::catalog::Agent;
+use super::phase_timings::RunPhase;
+use super::pipeline::Run;
+use super::register::Registered;
+use super::usage_meter::UsageMeter;
 use crate::outcome::{Code, Failure};
-use crate::worker::Permit;
+use crate::runs::Permit;
 
-impl Call {
-    /// Waits for a free place.
-    pub(super) async fn admit(
-        &self,
-        shared: &Orchestrator,
-        agent: &Agent,
-        leash: &Leash,
-    ) -> Result<Permit, Failure> {
-        self.board.doing("waiting for a free place");
-        let admitted = shared.admission.admit(&agent.name, agent.limits.max_concurrent);
-        let admitted = tokio::select! {
-            admitted = timeout_at(leash.deadline, admitted) => admitted,
-            () = self.cancel.cancelled() => return Err(stopped(agent, &Stop::Cancelled)),
-        };
-        match admitted {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(refused)) => {
-                let (what, help) = split_advice(&refused.to_string());
-                Err(Failure::new(Code::TooManyRuns, what, help))
-            }
-            Err(_) => Err(stopped(agent, &Stop::Deadline)),
-        }
-    }
+/// A run that may start a process.
+pub(crate) struct Admitted {
+    pub(crate) limits: RunLimits,
+    /// Released when the last process of the run has exited.
+    pub(crate) permit: Arc<Permit>,
 }
 
-/// The worker's refusals say what and, after a colon, what to do.
-fn split_advice(text: &str) -> (String, String) {
-    match text.split_once(": ") {
-        Some((what, help)) => (what.to_owned(), help.to_owned()),
-        None => (text.to_owned(), "try again later".to_owned()),
-    }
+/// Waits for an admission permit, at most until the run's deadline or its cancellation.
+pub(crate) async fn admit(
+    services: &Orchestrator,
+    run: &Run,
+    registered: &Registered,
+    draft: &mut ReportDraft,
+) -> Result<Admitted, Failure> {
+    let agent = &registered.agent;
+    let limits = RunLimits {
+        deadline: run.started_at + agent.limits.timeout,
+        cancel: run.cancel.clone(),
+        meter: UsageMeter::start(Arc::clone(agent), Arc::clone(&registered.budget)),
+        agent: Arc::clone(agent),
+    };
+    let waiting = Instant::now();
+    run.status.set_activity("waiting for a free place");
+    let admitted = services.admission.admit(&agent.name, agent.limits.max_concurrent);
+    let permit = limits
+        .bound(admitted)
+        .await?
+        .map_err(|refused| Failure::new(Code::TooManyRuns, refused.to_string(), refused.help()))?;
+    draft.timing.add_since(RunPhase::Queue, waiting);
+    Ok(Admitted { limits, permit: Arc::new(permit) })
 }

@@ -1,96 +1,159 @@
-//! The first steps: is there such an agent, may this caller call it, and is it sound.
+//! Authorization of a call: the verdict of the policy, and the audit entry of every call, allowed or refused.
 
 use std::sync::Arc;
 
-use crate::base::{nearest, one_line, shorten};
-use crate::catalog::{Agent, Callers, Entry, Snapshot, State};
+use super::budget::RunBudget;
+use super::pipeline::Run;
+use super::request::Validated;
+use crate::audit::AuditEntry;
+use crate::catalog::{Agent, AgentState, CatalogEntry, IdentityRule, Snapshot};
+use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure};
+use crate::policy::{Decision, DelegationRule, Verdict, evaluate_delegation};
+use crate::util::{RunId, shorten};
 
-/// The agent of that name, if this caller may call it and its files are sound.
-pub(super) fn find(
-    snapshot: &Snapshot,
-    name: &str,
-    caller: &Caller,
-) -> Result<Arc<Agent>, Failure> {
-    let entry = snapshot.get(name).ok_or_else(|| {
-        let names = callable(snapshot, caller).map(|agent| agent.name.as_str());
-        not_found(name, &names.collect::<Vec<_>>())
-    })?;
+/// An agent that the caller may run, with the verdict that says so.
+pub(crate) struct Allowed {
+    pub(crate) agent: Arc<Agent>,
+    pub(crate) verdict: Arc<Verdict>,
+    pub(crate) snapshot: Arc<Snapshot>,
+}
+
+/// Failure of a call before it becomes a run, with the verdict if a rule denied it.
+pub(crate) struct Refusal {
+    failure: Failure,
+    verdict: Option<Arc<Verdict>>,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { failure, verdict: None }
+    }
+}
+
+/// Decides if the caller may run the agent.
+///
+/// # Errors
+///
+/// `AGENT_INVALID` or `CALLER_NOT_ALLOWED`.
+pub(crate) fn decide(validated: Validated, caller: &Caller) -> Result<Allowed, Refusal> {
+    let Validated { entry, snapshot } = validated;
+    let evaluated = evaluate_delegation(&entry, caller, snapshot.orchestration().identity);
+    let verdict = evaluated.verdict;
     match &entry.state {
-        State::Sound(agent) if agent.allowed_callers.allow(&caller.name) => Ok(Arc::clone(agent)),
-        State::Sound(agent) => {
-            let others = callable(snapshot, caller).map(|agent| agent.name.as_str());
-            Err(not_allowed(agent, caller, &others.collect::<Vec<_>>()))
+        AgentState::Valid(agent) if verdict.is_allowed() => {
+            Ok(Allowed { agent: Arc::clone(agent), verdict, snapshot })
         }
-        State::Broken => Err(invalid(entry)),
+        AgentState::Valid(_) | AgentState::Invalid => {
+            let (code, help) = match evaluated.decided_by {
+                DelegationRule::ValidFiles => (Code::AgentInvalid, INVALID_HELP.to_owned()),
+                DelegationRule::AllowedCallers => {
+                    (Code::CallerNotAllowed, callers_help(&entry, caller, &snapshot))
+                }
+                DelegationRule::Identity => (Code::CallerNotAllowed, IDENTITY_HELP.to_owned()),
+            };
+            let failure = Failure::new(code, verdict.message(), help);
+            Err(Refusal { failure, verdict: Some(verdict) })
+        }
     }
 }
 
-/// The agent of that name for somebody who only looks.
-pub(super) fn find_for_preview(snapshot: &Snapshot, name: &str) -> Result<Arc<Agent>, Failure> {
-    let entry = snapshot.get(name).ok_or_else(|| {
-        not_found(
-            name,
-            &snapshot.entries().iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(),
-        )
-    })?;
-    match &entry.state {
-        State::Sound(agent) => Ok(Arc::clone(agent)),
-        State::Broken => Err(invalid(entry)),
+/// Failure of a launch preview for an agent whose files have errors.
+pub(crate) fn invalid_agent(entry: &CatalogEntry) -> Failure {
+    let evaluated = evaluate_delegation(entry, &Caller::main(), IdentityRule::Optional);
+    Failure::new(Code::AgentInvalid, evaluated.verdict.message(), INVALID_HELP)
+}
+
+const INVALID_HELP: &str = "run `adjutant check` to see everything that is wrong";
+const IDENTITY_HELP: &str =
+    "a person can run `adjutant init`, which installs the hooks that attest it";
+
+fn callers_help(entry: &CatalogEntry, caller: &Caller, snapshot: &Snapshot) -> String {
+    let file = entry.agent().map_or(&entry.file, |agent| &agent.file);
+    let author =
+        format!("its author can add the caller to `allowed_callers` in {}", file.display());
+    let others: Vec<&str> =
+        callable_agents(snapshot, caller).map(|agent| agent.name.as_str()).collect();
+    match others.is_empty() {
+        true => author,
+        false => format!("you may call: {}; {author}", shorten(&others.join(", "), 400)),
     }
 }
 
-/// The agents that this caller may call, in order of name.
-pub(super) fn callable<'a>(
+/// Returns the agents that `caller` may call, in order of name.
+///
+/// `identity: required` is left out: calls are attested one by one, and lists are not.
+pub(crate) fn callable_agents<'a>(
     snapshot: &'a Snapshot,
     caller: &'a Caller,
 ) -> impl Iterator<Item = &'a Arc<Agent>> {
-    snapshot.entries().iter().filter_map(|entry| match &entry.state {
-        State::Sound(agent) if agent.allowed_callers.allow(&caller.name) => Some(agent),
-        State::Sound(_) | State::Broken => None,
+    let may_call = |entry: &&Arc<CatalogEntry>| {
+        evaluate_delegation(entry, caller, IdentityRule::Optional).verdict.is_allowed()
+    };
+    snapshot.entries().iter().filter(may_call).filter_map(|entry| entry.agent())
+}
+
+/// A call that becomes a run once its audit entry is written.
+pub(crate) struct Authorized {
+    pub(crate) agent: Arc<Agent>,
+    pub(crate) budget: Arc<RunBudget>,
+    pub(crate) verdict: Arc<Verdict>,
+}
+
+/// Writes the audit entry of a call before it becomes a run, and returns the call if it was not refused.
+///
+/// # Errors
+///
+/// The refusal, or `AUDIT_UNAVAILABLE` if the entry cannot be written; the run must not start then.
+pub(crate) async fn audit(
+    gateway: &Gateway,
+    run: &Run,
+    checked: Result<Authorized, Refusal>,
+) -> Result<Authorized, Failure> {
+    let entry = new_entry(&run.caller, &run.request.agent_name, run.id);
+    let entry = match &checked {
+        Ok(authorized) => entry.with_verdict(Arc::clone(&authorized.verdict)),
+        Err(Refusal { failure, verdict }) => {
+            AuditEntry { verdict: verdict.clone(), ..with_failure(entry, failure) }
+        }
+    };
+    write(gateway, entry).await?;
+    checked.map_err(|refusal| refusal.failure)
+}
+
+/// Writes the audit entry of a call that was refused before its agent was looked up.
+pub(crate) async fn audit_rejection(
+    gateway: &Gateway,
+    caller: &Caller,
+    agent: &str,
+    run: RunId,
+    failure: &Failure,
+) -> Result<(), Failure> {
+    let mut entry = with_failure(new_entry(caller, agent, run), failure);
+    if failure.code == Code::IdentityMismatch {
+        entry.decision = Some(Decision::Deny);
+    }
+    write(gateway, entry).await
+}
+
+fn new_entry(caller: &Caller, agent: &str, run: RunId) -> AuditEntry {
+    let mut entry = AuditEntry::new("run_subagent").with_caller(caller);
+    entry.tool = Some(agent.to_owned());
+    entry.run_id = Some(run);
+    entry.call_id.clone_from(&caller.tool_use_id);
+    entry
+}
+
+fn with_failure(mut entry: AuditEntry, failure: &Failure) -> AuditEntry {
+    entry.error = Some(failure.code.as_str().to_owned());
+    entry.reason = Some(failure.message.clone());
+    entry
+}
+
+async fn write(gateway: &Gateway, entry: AuditEntry) -> Result<(), Failure> {
+    gateway.write_audit_entry(entry).await.map_err(|error| {
+        let help = "a person must make the file writable, or set `audit: best_effort` in agents/defaults.yaml";
+        Failure::new(Code::AuditUnavailable, error.to_string(), help)
     })
-}
-
-fn not_found(name: &str, names: &[&str]) -> Failure {
-    let shown = shorten(&one_line(name), 80);
-    let near = nearest(name, names.iter().copied());
-    let help = match (near.first(), names.is_empty()) {
-        (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, true) => "no agent can be called: add one with `adjutant new NAME`".to_owned(),
-        (None, false) => format!("call one of: {}", shorten(&names.join(", "), 400)),
-    };
-    Failure::new(Code::AgentNotFound, format!("there is no agent `{shown}`"), help)
-}
-
-fn not_allowed(agent: &Agent, caller: &Caller, others: &[&str]) -> Failure {
-    let allowed = match &agent.allowed_callers {
-        Callers::Anyone => "anyone".to_owned(),
-        Callers::Named(names) => names.join(", "),
-    };
-    let message = format!(
-        "{} may not call `{}`; its allowed_callers are: {allowed}",
-        caller.described(),
-        agent.name
-    );
-    let author =
-        format!("its author can add the caller to `allowed_callers` in {}", agent.file.display());
-    let help = match others.is_empty() {
-        true => author,
-        false => format!("you may call: {}; {author}", shorten(&others.join(", "), 400)),
-    };
-    Failure::new(Code::CallerNotAllowed, message, help)
-}
-
-fn invalid(entry: &Entry) -> Failure {
-    let what = entry.diagnostics.iter().find(|d| d.is_error()).map_or_else(
-        || "its files are wrong".to_owned(),
-        |d| format!("{} ({}:{})", d.message, d.file.display(), d.line),
-    );
-    let message = format!("the agent `{}` cannot be run: {what}", entry.name);
-    Failure::new(
-        Code::AgentInvalid,
-        message,
-        "run `adjutant check` to see everything that is wrong",
-    )
 }

@@ -1,91 +1,101 @@
-//! Money that is spent is spent: what an agent may cost in a day, and what everything one session starts may cost.
+//! Budgets in US dollars: per agent and day, and per main session.
+//!
+//! Costs are posted to the ledger while a run is going on, so that parallel runs see each other's. A run is stopped
+//! when the posted sum reaches its budget; costs posted by then are not refunded, whatever the outcome.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use crate::base::{RunId, Timestamp, now};
+use super::authorize::{Allowed, Authorized};
+use super::pipeline::Run;
 use crate::catalog::{Agent, Orchestration};
+use crate::costs::{CostEntry, CostLedger, day_of, process_session};
 use crate::outcome::{Code, Failure};
-use crate::record::{CostLedger, Payment, day_of, session_of_process};
+use crate::store::JournalError;
+use crate::util::{Mutex, RunId, Timestamp, now, run_blocking};
 
-/// The money of all calls: the project's ledger, and whose calls they are where nobody says.
-pub(super) struct Purse {
+/// All budgets of the project.
+///
+/// Runs whose caller has no session share the budget of this server process.
+pub(crate) struct Budgets {
     ledger: Arc<CostLedger>,
-    own_session: String,
+    process_session: String,
 }
 
-impl Purse {
-    pub(super) fn new(ledger: CostLedger) -> Self {
-        Self { ledger: Arc::new(ledger), own_session: session_of_process() }
+impl Budgets {
+    pub(crate) fn new(ledger: CostLedger) -> Self {
+        Self { ledger: Arc::new(ledger), process_session: process_session() }
     }
 
-    /// The tab of one run. `session` is the main agent's, where it is known.
-    pub(super) fn open_tab(
+    /// Returns the budget of one run. `session` is the id of the main session, if known.
+    pub(crate) fn open(
         &self,
         run: RunId,
         agent: &str,
         session: Option<&str>,
         limits: &Orchestration,
-    ) -> Arc<Tab> {
-        Arc::new(Tab {
+    ) -> Arc<RunBudget> {
+        Arc::new(RunBudget {
             ledger: Arc::clone(&self.ledger),
             run,
             agent: agent.to_owned(),
-            session: session.unwrap_or(&self.own_session).to_owned(),
-            per_day: limits.budgets.get(agent).map(|budget| budget.per_day_usd),
-            per_session: limits.session_budget_usd,
-            paid: Mutex::default(),
+            session: session.unwrap_or(&self.process_session).to_owned(),
+            daily_limit: limits.budgets.get(agent).map(|budget| budget.per_day_usd),
+            session_limit: limits.session_budget_usd,
+            posted: Mutex::default(),
         })
     }
 }
 
-/// What one run owes, and the budgets that it shares with others. Everything here waits for the disk.
-pub(super) struct Tab {
+/// Budget of one run: its posted costs and the limits it shares with other runs.
+///
+/// All methods block on file I/O.
+pub(crate) struct RunBudget {
     ledger: Arc<CostLedger>,
     run: RunId,
     agent: String,
     session: String,
-    per_day: Option<f64>,
-    per_session: Option<f64>,
-    paid: Mutex<Paid>,
+    daily_limit: Option<f64>,
+    session_limit: Option<f64>,
+    posted: Mutex<PostedCost>,
 }
 
 #[derive(Default)]
-struct Paid {
-    so_far: f64,
+struct PostedCost {
+    cost_usd: f64,
     is_closed: bool,
 }
 
-impl Tab {
-    /// Whether the run shares a budget with others.
-    pub(super) fn has_shared_budget(&self) -> bool {
-        self.per_day.is_some() || self.per_session.is_some()
+impl RunBudget {
+    /// Returns `true` if a daily or session budget applies.
+    pub(crate) fn has_shared_budget(&self) -> bool {
+        self.daily_limit.is_some() || self.session_limit.is_some()
     }
 
-    /// Why there is no money left, if there is none: for this agent today, or for this session.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    /// Fails with `BUDGET_EXCEEDED` if the session's budget or the agent's daily budget is used up.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         self.check_session()?;
         self.check_day(now())
     }
 
-    /// Writes down what the run has cost so far.
-    pub(super) fn note(&self, cost_usd: f64) {
-        self.pay(cost_usd, 0);
+    /// Posts the costs so far.
+    pub(crate) fn post(&self, cost_usd: f64) {
+        self.post_difference(cost_usd, 0);
     }
 
-    /// Writes down what the run has cost in the end. What is told after that is late news.
-    pub(super) fn close(&self, cost_usd: f64) {
-        self.pay(cost_usd, 1);
+    /// Posts the final costs. Later calls of [`Self::post`] are ignored.
+    pub(crate) fn close(&self, cost_usd: f64) {
+        self.post_difference(cost_usd, 1);
     }
 
-    fn pay(&self, cost_usd: f64, ended: u64) {
-        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = cost_usd.max(0.0) - paid.so_far;
+    fn post_difference(&self, cost_usd: f64, ended: u64) {
+        let mut paid = self.posted.lock();
+        let more = cost_usd.max(0.0) - paid.cost_usd;
         if paid.is_closed || (ended == 0 && more.abs() < f64::EPSILON) {
             return;
         }
-        paid.so_far += more;
+        paid.cost_usd += more;
         paid.is_closed = ended > 0;
-        self.ledger.pay(Payment {
+        self.ledger.post(CostEntry {
             time: now(),
             run: self.run,
             agent: self.agent.clone(),
@@ -96,8 +106,9 @@ impl Tab {
     }
 
     fn check_session(&self) -> Result<(), Failure> {
-        let Some(most) = self.per_session else { return Ok(()) };
-        let spent = self.ledger.spent_by_session(&self.session);
+        let Some(most) = self.session_limit else { return Ok(()) };
+        let spent =
+            self.ledger.spent_by_session(&self.session).map_err(|e| ledger_unreadable(&e))?;
         if spent < most {
             return Ok(());
         }
@@ -105,12 +116,15 @@ impl Tab {
             "everything that this session has started has cost {} of ${most} (`session_budget_usd`)",
             dollars(spent)
         );
-        Err(exceeded(&message, "it resets with a new session of the main agent"))
+        Err(budget_exceeded(&message, "it resets with a new session of the main agent"))
     }
 
     fn check_day(&self, now: Timestamp) -> Result<(), Failure> {
-        let Some(most) = self.per_day else { return Ok(()) };
-        let spent = self.ledger.spent_on_day(&day_of(now), &self.agent);
+        let Some(most) = self.daily_limit else { return Ok(()) };
+        let spent = self
+            .ledger
+            .spent_on_day(&day_of(now), &self.agent)
+            .map_err(|e| ledger_unreadable(&e))?;
         if spent < most {
             return Ok(());
         }
@@ -119,12 +133,34 @@ impl Tab {
             "`{agent}` has cost {} of ${most} today (`budgets.{agent}.per_day_usd`)",
             dollars(spent)
         );
-        Err(exceeded(&message, &format!("it resets at 00:00 UTC, in {}", until_midnight(now))))
+        Err(budget_exceeded(
+            &message,
+            &format!("it resets at 00:00 UTC, in {}", until_midnight(now)),
+        ))
     }
 }
 
-/// Why a run that has spent what one call may cost goes on no longer.
-pub(super) fn call_exceeded(agent: &Agent, most: f64, spent: f64) -> Failure {
+/// Opens the budget of a run and checks the budgets that it shares with others.
+///
+/// # Errors
+///
+/// `BUDGET_EXCEEDED`, or `STORE_UNAVAILABLE` if a budget applies and the costs cannot be read.
+pub(crate) async fn open_budget(
+    budgets: &Budgets,
+    run: &Run,
+    allowed: Allowed,
+) -> Result<Authorized, Failure> {
+    let Allowed { agent, verdict, snapshot } = allowed;
+    let session = run.caller.session_id.as_deref();
+    let limits = snapshot.orchestration();
+    let budget = budgets.open(run.id, agent.name.as_str(), session, limits);
+    let checked = Arc::clone(&budget);
+    run_blocking(move || checked.check()).await.unwrap_or(Ok(()))?;
+    Ok(Authorized { agent, budget, verdict })
+}
+
+/// Failure of a run that reached `max_budget_usd`.
+pub(crate) fn run_budget_exceeded(agent: &Agent, most: f64, spent: f64) -> Failure {
     let message = format!(
         "`{}` has cost {} of ${most} in this call (`max_budget_usd`)",
         agent.name,
@@ -137,7 +173,7 @@ pub(super) fn call_exceeded(agent: &Agent, most: f64, spent: f64) -> Failure {
     Failure::new(Code::BudgetExceeded, message, help)
 }
 
-fn exceeded(message: &str, resets: &str) -> Failure {
+fn budget_exceeded(message: &str, resets: &str) -> Failure {
     Failure::new(
         Code::BudgetExceeded,
         message,
@@ -145,7 +181,13 @@ fn exceeded(message: &str, resets: &str) -> Failure {
     )
 }
 
-/// Cents where they say it, more digits where they do not.
+/// Failure if the ledger cannot be read: without the sum no run may start.
+fn ledger_unreadable(error: &JournalError) -> Failure {
+    let help = "a person must make the file readable; a file that cannot be mended can be moved away, and what it says no longer counts";
+    Failure::new(Code::StoreUnavailable, format!("{error}, and a budget depends on it"), help)
+}
+
+/// Formats an amount with two decimals from $0.10, with four below.
 fn dollars(amount: f64) -> String {
     if amount >= 0.1 { format!("${amount:.2}") } else { format!("${amount:.4}") }
 }
@@ -166,27 +208,27 @@ mod tests {
     #[test_case("2026-11-16T21:44:01Z" => "2 h 16 min")]
     #[test_case("2026-11-16T23:59:59Z" => "1 min")]
     #[test_case("2026-11-16T00:00:00Z" => "24 h 0 min")]
-    fn a_day_ends_in(now: &str) -> String {
+    fn time_until_midnight_is_formatted(now: &str) -> String {
         until_midnight(now.parse().unwrap())
     }
 
     #[test]
-    fn what_is_told_twice_is_paid_once_and_corrected_at_the_end() {
+    fn a_cost_posted_twice_counts_once_and_is_corrected_by_the_final_cost() {
         let folder = tempfile::tempdir().unwrap();
-        let purse = Purse::new(CostLedger::at(folder.path()));
+        let budgets = Budgets::new(CostLedger::at(folder.path()));
         let limits = Orchestration { session_budget_usd: Some(0.3), ..Orchestration::default() };
-        let tab = purse.open_tab(RunId::new(), "helper", Some("s"), &limits);
-        tab.note(0.1);
-        tab.note(0.1);
-        assert_eq!(tab.check(), Ok(()));
-        tab.note(0.4);
-        let told = tab.check().unwrap_err().sentence();
+        let budget = budgets.open(RunId::new(), "helper", Some("s"), &limits);
+        budget.post(0.1);
+        budget.post(0.1);
+        assert_eq!(budget.check(), Ok(()));
+        budget.post(0.4);
+        let told = budget.check().unwrap_err().full_message();
         assert!(told.contains("has cost $0.40 of $0.3 (`session_budget_usd`)"), "{told}");
-        tab.close(0.25);
-        tab.note(0.4);
-        assert_eq!(tab.check(), Ok(()));
-        let other = purse.open_tab(RunId::new(), "helper", Some("s"), &limits);
+        budget.close(0.25);
+        budget.post(0.4);
+        assert_eq!(budget.check(), Ok(()));
+        let other = budgets.open(RunId::new(), "helper", Some("s"), &limits);
         other.close(0.05);
-        assert!(tab.check().is_err() && purse.ledger.spent_by_session("s") > 0.29);
+        assert!(budget.check().is_err() && budgets.ledger.spent_by_session("s").unwrap() > 0.29);
     }
 }

@@ -1,196 +1,206 @@
-//! What calls share, and the door through which they come in.
+//! State shared by all runs, and the entry points for starting runs, for shutdown and for health checks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::asking::Asker;
-use super::audit;
-use super::budget::Purse;
-use super::find::callable;
-use super::history::History;
-use super::hooks::Hooks;
-use super::kept::Warmth;
-use super::prepare;
-use super::program::Programs;
-use super::recorder::Outlets;
-use super::request::Request;
-use super::spans::{self, RunTrace};
+use super::approval::ApprovalPrompt;
+use super::authorize::{audit_rejection, callable_agents};
+use super::budget::Budgets;
+use super::file_access::ControlFiles;
+use super::pipeline::Run;
+use super::processes::{ProcessPool, ProgramCache, locate_program};
+use super::recorder::{RecorderSinks, RunRecorder};
+use super::request::RunRequest;
+use super::run_trace;
+use super::run_trace::RunTrace;
+use super::secrets::server_secrets;
 use super::start_up::{
-    admission_limits, clean, event_log, follow_reloads, keep_servers_ready, retire_sessions,
+    admission_limits, clean_up_after_crash, event_log, follow_reloads, forget_unused_sessions,
+    keep_servers_ready,
 };
-use super::status::StatusBoard;
-use super::steps::Call;
-use crate::base::RunId;
-use crate::catalog::{Agent, Catalog, Watching};
+use super::status::StatusSender;
+use super::user_hooks::UserHooks;
+use crate::catalog::{Agent, Catalog, CatalogWatcher};
 use crate::config::Settings;
+use crate::costs::CostLedger;
+use crate::events::{EventLog, RunSubject};
 use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure, Outcome, Report};
-use crate::record::{CostLedger, Redactor, RunMetrics, SpanExporter};
+use crate::process::Shutdown;
+use crate::runs::{Admission, AdmissionCounts, RunRegistry, StartupLimiter};
 use crate::sessions::SessionStore;
-use crate::worker::{Admission, Doorway, RunBoard, Shutdown};
+use crate::store::check_writable;
+use crate::telemetry::{RunMetrics, RunRow, SpanExporter};
+use crate::util::{Redactor, RunId, run_blocking};
 
-/// Everything that calls share: the catalog, the conversations, the limits, the record.
+/// Limit of the wait for the event log at shutdown.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Shared state of all runs: catalog, sessions, limits, logs, pools.
 pub struct Orchestrator {
-    pub(super) settings: Settings,
-    pub(super) catalog: Arc<Catalog>,
-    _watching: Watching,
-    pub(super) gateway: Arc<Gateway>,
-    pub(super) programs: Programs,
-    pub(super) doorway: Doorway,
-    pub(super) sessions: SessionStore,
-    pub(super) history: History,
-    /// The way to a collector, where the environment names one.
-    spans: Option<Arc<SpanExporter>>,
-    pub(super) purse: Purse,
-    pub(super) admission: Admission,
-    pub(super) runs: RunBoard,
-    pub(super) metrics: RunMetrics,
-    pub(super) warmth: Warmth,
+    pub(crate) settings: Settings,
+    pub(crate) catalog: Arc<Catalog>,
+    _catalog_watcher: CatalogWatcher,
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) control_files: Arc<ControlFiles>,
+    pub(crate) program_cache: ProgramCache,
+    pub(crate) startup_limiter: StartupLimiter,
+    pub(crate) sessions: SessionStore,
+    events: EventLog,
+    /// Span exporter, if the environment configures a collector.
+    span_exporter: Option<Arc<SpanExporter>>,
+    pub(crate) budgets: Budgets,
+    pub(crate) admission: Admission,
+    pub(crate) run_registry: RunRegistry,
+    pub(crate) metrics: RunMetrics,
+    pub(crate) process_pool: ProcessPool,
     shutdown: Shutdown,
-    pub(super) running: TaskTracker,
+    pub(crate) tasks: TaskTracker,
 }
 
 impl Orchestrator {
-    /// Reads the project, follows its files, and is ready for calls.
+    /// Loads the project and starts the background tasks. Needs a Tokio runtime.
     pub fn start(settings: Settings, shutdown: Shutdown, gateway: Arc<Gateway>) -> Arc<Self> {
         let catalog = Catalog::open(&settings);
         let watching = catalog.watch();
         let admission = Admission::new(admission_limits(catalog.snapshot().orchestration()));
-        let history = History::new(event_log(&settings, catalog.snapshot().orchestration()));
+        let events = event_log(&settings, catalog.snapshot().orchestration());
         let running = TaskTracker::new();
-        clean(&settings, &history, &running);
+        clean_up_after_crash(&settings, &events, &running);
         follow_reloads(&catalog, &admission, &gateway, &shutdown);
         let sessions = SessionStore::open(&settings.data_dir());
-        retire_sessions(&sessions, catalog.snapshot().orchestration());
+        forget_unused_sessions(&sessions, catalog.snapshot().orchestration());
         Arc::new(Self {
             admission,
-            runs: RunBoard::at(&settings.data_dir()),
+            run_registry: RunRegistry::at(&settings.data_dir()),
             metrics: RunMetrics::default(),
-            warmth: Warmth::new(catalog.snapshot().orchestration()),
+            process_pool: ProcessPool::new(catalog.snapshot().orchestration()),
             sessions,
-            purse: Purse::new(CostLedger::at(&settings.data_dir())),
-            history,
-            spans: spans::exporter(),
+            budgets: Budgets::new(CostLedger::at(&settings.data_dir())),
+            events,
+            span_exporter: run_trace::exporter_from_environment(),
             catalog,
-            _watching: watching,
+            _catalog_watcher: watching,
             gateway,
-            programs: Programs::default(),
-            doorway: Doorway::new(),
+            control_files: Arc::new(ControlFiles::from_settings(&settings)),
+            program_cache: ProgramCache::default(),
+            startup_limiter: StartupLimiter::new(),
             settings,
             shutdown,
-            running,
+            tasks: running,
         })
     }
 
-    /// Starts the servers that agents want ahead, and follows the files in that. For a process that stays.
-    pub fn stay_ready(&self) {
+    /// Starts private servers ahead where agents ask for that, and follows changes of the files.
+    ///
+    /// For long-lived servers.
+    pub fn keep_servers_ready(&self) {
         keep_servers_ready(&self.catalog, &self.gateway, &self.shutdown);
     }
 
-    /// Takes one call through all its steps; `asker` is the way to the person behind the caller. It goes on to its end, and is recorded, even if nobody waits any more.
+    /// Runs one delegation and returns its report. `asker` reaches the person behind the caller.
+    ///
+    /// Dropping the future does not cancel the run: it continues in its own task and is recorded.
     pub async fn run(
         self: &Arc<Self>,
-        request: Request,
+        request: RunRequest,
         caller: Caller,
-        board: StatusBoard,
+        status_sender: StatusSender,
         cancel: CancellationToken,
-        asker: Arc<dyn Asker>,
+        asker: Arc<dyn ApprovalPrompt>,
     ) -> Report {
         let asked = request.agent_name.clone();
         if self.shutdown.stopping().is_cancelled() {
-            return self.refused(&asked, going_away());
+            return self.reject(&caller, &asked, shutting_down()).await;
         }
-        let call = Call::new(request, caller, board, self.leashed(cancel), asker, &self.gateway);
+        let run = Run::new(
+            request,
+            caller,
+            status_sender,
+            self.with_shutdown(cancel),
+            asker,
+            &self.gateway,
+        );
         let shared = Arc::clone(self);
-        // A task of its own: a caller that goes away drops its future, and the run must still end in order.
-        let run = self.running.spawn(async move {
-            let report = call.run(&shared).await;
+        // A task of its own: a disconnected caller drops its future, and the run must still end in order.
+        let running = self.tasks.spawn(async move {
+            let report = run.execute(&shared).await;
             shared.metrics.count(&report);
             report
         });
-        match run.await {
+        match running.await {
             Ok(report) => report,
-            Err(_) => self.refused(&asked, broken()),
+            Err(_) => rejection_report(&asked, internal_error()),
         }
     }
 
-    /// Refuses a call whose caller is not who it should be, and writes that down.
-    pub fn turn_away(&self, caller: &Caller, agent: &str, failure: Failure) -> Report {
-        let report = self.refused(agent, failure);
-        let refused = audit::refused(&self.gateway, caller, &report);
-        match refused {
-            Ok(()) => report,
-            Err(failure) => self.refused(agent, failure),
+    /// Refuses a call before it becomes a run, and writes the audit entry.
+    pub async fn reject(&self, caller: &Caller, agent: &str, failure: Failure) -> Report {
+        let mut report = rejection_report(agent, failure);
+        if let Outcome::Failed(failure) = &report.outcome
+            && let Err(unwritten) =
+                audit_rejection(&self.gateway, caller, agent, report.run_id, failure).await
+        {
+            report.outcome = Outcome::Failed(unwritten);
         }
+        report
     }
 
-    /// A report for a call that was refused before it became one.
-    pub fn refused(&self, agent: &str, failure: Failure) -> Report {
-        Report {
-            agent: agent.to_owned(),
-            run_id: RunId::new(),
-            duration_ms: 0,
-            outcome: Outcome::Failed(failure),
-            session_id: None,
-            cost_usd: None,
-            turns: None,
-            denials: Vec::new(),
-            notes: Vec::new(),
-        }
+    pub fn callable_agents(&self, caller: &Caller) -> Vec<Arc<Agent>> {
+        callable_agents(&self.catalog.snapshot(), caller).cloned().collect()
     }
 
-    /// The agents that this caller may call, in order of name.
-    pub fn callable_by(&self, caller: &Caller) -> Vec<Arc<Agent>> {
-        callable(&self.catalog.snapshot(), caller).cloned().collect()
-    }
-
-    /// Says when the catalog has changed.
+    /// Subscribes to changes of the catalog.
     pub fn catalog_changes(&self) -> watch::Receiver<u64> {
         self.catalog.changed()
     }
 
-    /// How everything ends.
     pub fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
 
-    /// Waits for the runs that are going on; new ones are no longer taken.
-    pub async fn finish(&self) {
-        self.running.close();
-        self.running.wait().await;
-        // After the last call: nobody puts anything there any more.
-        self.warmth.pool.close().await;
-        self.sessions.settle().await;
-        if let Some(spans) = &self.spans {
+    /// Waits for running delegations, then closes the pools and flushes all logs. New runs are refused.
+    pub async fn drain(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+        // Only after the last run: no run can add a process now.
+        self.process_pool.idle.close().await;
+        self.sessions.flush().await;
+        if let Some(spans) = &self.span_exporter {
             spans.flush().await;
         }
-        let history = self.history.clone();
-        // Only a panic could keep it from being done.
-        let _ = tokio::task::spawn_blocking(move || history.settle()).await;
+        let events = self.events.clone();
+        let missing = run_blocking(move || events.flush(EVENTS_TIMEOUT)).await.unwrap_or(0);
+        if missing > 0 {
+            let file = self.events.file().display();
+            tracing::warn!(missing, %file, "events could not be recorded");
+        }
     }
 
-    /// Ends all runs and waits until nothing of them is left.
-    pub async fn end_all(&self) {
+    /// Cancels all runs, waits for them, and stops the gateway.
+    pub async fn stop_all(&self) {
         self.shutdown.ending().cancel();
-        self.finish().await;
+        self.drain().await;
         self.gateway.shutdown().await;
     }
 
-    /// Where the events of an agent's run go besides the log. Hooks that are still told of something are waited for at the end.
-    pub(super) fn outlets(&self, agent: &Arc<Agent>) -> Outlets {
-        Outlets {
-            redactor: Redactor::new(prepare::secrets(agent)),
-            hooks: Hooks::of(agent, self.settings.root.clone(), self.running.clone()),
-            trace: self.spans.as_ref().and_then(RunTrace::begin),
-        }
+    /// Creates the recorder of a run and records `RunQueued`. Shutdown waits for hooks that are still running.
+    pub(crate) fn new_recorder(&self, agent: &Arc<Agent>, subject: RunSubject) -> RunRecorder {
+        let sinks = RecorderSinks {
+            redactor: Redactor::new(server_secrets(agent)),
+            hooks: UserHooks::new(agent, self.settings.root.clone(), self.tasks.clone()),
+            trace: self.span_exporter.as_ref().and_then(RunTrace::start),
+        };
+        RunRecorder::queued(self.events.clone(), sinks, subject)
     }
 
-    /// Cancelled when the caller cancels, and when everything ends.
-    fn leashed(&self, cancel: CancellationToken) -> CancellationToken {
+    /// Returns a token that is cancelled by the caller or by shutdown.
+    fn with_shutdown(&self, cancel: CancellationToken) -> CancellationToken {
         let both = self.shutdown.ending().child_token();
         let linked = both.clone();
         tokio::spawn(async move {
@@ -203,12 +213,69 @@ impl Orchestrator {
     }
 }
 
-fn going_away() -> Failure {
+/// Builds the report of a call that was refused before it became a run.
+fn rejection_report(agent: &str, failure: Failure) -> Report {
+    Report {
+        agent: agent.to_owned(),
+        run_id: RunId::new(),
+        duration_ms: 0,
+        outcome: Outcome::Failed(failure),
+        session_id: None,
+        cost_usd: None,
+        turns: None,
+        denials: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+fn shutting_down() -> Failure {
     let message = "Adjutant was told to stop and takes no new calls";
     Failure::new(Code::Cancelled, message, "call again when it has been started again")
 }
 
-fn broken() -> Failure {
+fn internal_error() -> Failure {
     let message = "a fault inside Adjutant ended the call";
     Failure::new(Code::ClaudeFailed, message, "please report it with the log of `adjutant serve`")
+}
+
+/// State of everything that a run needs. Holds no path and no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// Agents that can be called.
+    pub valid_agents: usize,
+    /// Agents whose files have errors.
+    pub invalid_agents: usize,
+    /// True if `data/` can be written.
+    pub store_writable: bool,
+    /// True if a `claude` binary was found.
+    pub claude_found: bool,
+}
+
+impl Orchestrator {
+    /// Checks everything that a run needs. Blocks on file I/O.
+    pub fn readiness(self: &Arc<Self>) -> Readiness {
+        let snapshot = self.catalog.snapshot();
+        let sound = snapshot.entries().iter().filter(|entry| entry.agent().is_some()).count();
+        Readiness {
+            valid_agents: sound,
+            invalid_agents: snapshot.entries().len() - sound,
+            store_writable: check_writable(&self.settings.data_dir()).is_ok(),
+            claude_found: locate_program(&self.settings).is_ok(),
+        }
+    }
+
+    /// Returns the number of running and waiting runs.
+    pub fn admission_counts(&self) -> AdmissionCounts {
+        self.admission.counts()
+    }
+
+    /// Returns the number of warm and of live processes in the pool.
+    pub fn pooled_processes(&self) -> (usize, usize) {
+        self.process_pool.idle.counts()
+    }
+
+    /// Returns the number of ended runs by agent and outcome.
+    pub fn run_rows(&self) -> Vec<RunRow> {
+        self.metrics.rows()
+    }
 }

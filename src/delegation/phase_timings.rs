@@ -1,35 +1,34 @@
-//! Where the time of a call goes.
+//! Durations of the phases of a run.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-/// The steps of a call that take time, in the order they happen.
+/// Phases of a run, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Span {
-    /// Waiting at the door, and for the conversation.
+pub(crate) enum RunPhase {
+    /// Waiting for admission and for the session.
     Queue,
-    /// From the agent's file to what will be started.
+    /// Planning the launch.
     Plan,
-    /// Connecting its servers.
+    /// Connecting the agent's servers.
     Servers,
-    /// Starting the process.
+    /// Spawning the process.
     Spawn,
-    /// Until the process is ready for a prompt.
+    /// From the spawn until the process is ready.
     Initialize,
-    /// From the prompt to the first sign of the turn.
+    /// From the prompt to the first frame of the turn.
     FirstFrame,
-    /// The model, and what the process does around it.
+    /// The rest of the turn: the model and the CLI.
     Model,
-    /// Its tools.
     Tools,
-    /// Judging the answer.
+    /// Validating the answer.
     Judge,
-    /// Writing down what must be safe before the answer goes.
+    /// Writing costs and session before the answer is delivered.
     Record,
 }
 
-impl Span {
+impl RunPhase {
     const ALL: [Self; 10] = [
         Self::Queue,
         Self::Plan,
@@ -59,24 +58,24 @@ impl Span {
     }
 }
 
-/// What each step of one call took; what did not happen took nothing.
+/// Durations of the phases of one run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timing(Vec<(Span, Duration)>);
+pub(crate) struct PhaseTimings(Vec<(RunPhase, Duration)>);
 
-impl Timing {
-    /// Adds to a step: a call may have several processes.
-    pub(super) fn add(&mut self, span: Span, time: Duration) {
+impl PhaseTimings {
+    /// Adds to a phase. A run may have several processes.
+    pub(crate) fn add(&mut self, span: RunPhase, time: Duration) {
         self.0.push((span, time));
     }
 
-    /// Counts the time since `began` for a step.
-    pub(super) fn since(&mut self, span: Span, began: Instant) {
+    /// Adds the time since `began`.
+    pub(crate) fn add_since(&mut self, span: RunPhase, began: Instant) {
         self.add(span, began.elapsed());
     }
 
-    /// Milliseconds by step, in order, for the record.
-    pub(super) fn milliseconds(&self) -> Map<String, Value> {
-        Span::ALL
+    /// Returns milliseconds by phase, in order; phases without time are omitted.
+    pub(crate) fn milliseconds(&self) -> Map<String, Value> {
+        RunPhase::ALL
             .into_iter()
             .filter_map(|span| {
                 let times = self.0.iter().filter(|(of, _)| *of == span).map(|(_, time)| *time);
@@ -88,42 +87,43 @@ impl Timing {
     }
 }
 
-/// What is seen of a turn while it runs: its first sign, and when tools were at work.
+/// Splits a turn into time to first frame, tools and model.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Clock {
+pub(crate) struct TurnClock {
     first_frame: Option<Instant>,
-    at_work: u32,
-    tools_since: Option<Instant>,
-    tools: Duration,
+    running_tools: u32,
+    tools_started_at: Option<Instant>,
+    tool_time: Duration,
 }
 
-impl Clock {
-    pub(super) fn first_frame(&mut self) {
+impl TurnClock {
+    pub(crate) fn first_frame(&mut self) {
         self.first_frame.get_or_insert_with(Instant::now);
     }
 
-    pub(super) fn tool_started(&mut self) {
-        self.at_work += 1;
-        self.tools_since.get_or_insert_with(Instant::now);
+    pub(crate) fn tool_started(&mut self) {
+        self.running_tools += 1;
+        self.tools_started_at.get_or_insert_with(Instant::now);
     }
 
-    pub(super) fn tool_finished(&mut self) {
-        self.at_work = self.at_work.saturating_sub(1);
-        if self.at_work == 0
-            && let Some(since) = self.tools_since.take()
+    pub(crate) fn tool_finished(&mut self) {
+        self.running_tools = self.running_tools.saturating_sub(1);
+        if self.running_tools == 0
+            && let Some(since) = self.tools_started_at.take()
         {
-            self.tools += since.elapsed();
+            self.tool_time += since.elapsed();
         }
     }
 
-    /// The parts of a turn that began at `began` and is over now.
-    pub(super) fn count(&self, began: Instant, timing: &mut Timing) {
+    /// Adds the parts of a turn that began at `began` and ends now.
+    pub(crate) fn add_phases(&self, began: Instant, timing: &mut PhaseTimings) {
         let whole = began.elapsed();
         let first = self.first_frame.map_or(whole, |first| first.duration_since(began));
-        let tools = self.tools + self.tools_since.map_or(Duration::ZERO, |since| since.elapsed());
-        timing.add(Span::FirstFrame, first);
-        timing.add(Span::Tools, tools);
-        timing.add(Span::Model, whole.saturating_sub(first + tools));
+        let tools =
+            self.tool_time + self.tools_started_at.map_or(Duration::ZERO, |since| since.elapsed());
+        timing.add(RunPhase::FirstFrame, first);
+        timing.add(RunPhase::Tools, tools);
+        timing.add(RunPhase::Model, whole.saturating_sub(first + tools));
     }
 }
 
@@ -132,24 +132,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_told_in_order_and_added_up() {
-        let mut timing = Timing::default();
-        timing.add(Span::Model, Duration::from_millis(20));
-        timing.add(Span::Queue, Duration::from_micros(1_234));
-        timing.add(Span::Model, Duration::from_millis(5));
+    fn phases_are_reported_in_order_and_summed() {
+        let mut timing = PhaseTimings::default();
+        timing.add(RunPhase::Model, Duration::from_millis(20));
+        timing.add(RunPhase::Queue, Duration::from_micros(1_234));
+        timing.add(RunPhase::Model, Duration::from_millis(5));
         let told = serde_json::to_string(&timing.milliseconds()).unwrap();
         assert_eq!(told, r#"{"queue":1.2,"model":25.0}"#);
     }
 
     #[test]
-    fn tools_side_by_side_count_once() {
-        let mut clock = Clock::default();
+    fn parallel_tools_count_once() {
+        let mut clock = TurnClock::default();
         let began = Instant::now();
         clock.tool_started();
         clock.tool_started();
         clock.tool_finished();
-        assert_eq!(clock.tools, Duration::ZERO, "one is still at work");
+        assert_eq!(clock.tool_time, Duration::ZERO, "one is still at work");
         clock.tool_finished();
-        assert!(clock.tools <= began.elapsed());
+        assert!(clock.tool_time <= began.elapsed());
     }
 }

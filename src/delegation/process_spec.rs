@@ -1,28 +1,29 @@
-//! From a plan to a process: variables resolved, files written, the folder opened. Nothing has started yet.
+//! Conversion of a launch plan into a process specification: resolves variables and writes private
+//! files.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{env, io};
 
-use crate::base::{RunId, read_bounded};
-use crate::catalog::{Agent, ServerLaunch, Template, UnsetVariable};
+use crate::catalog::{Agent, Template, UnsetVariable};
 use crate::config::Settings;
 use crate::outcome::{Code, Failure};
 use crate::plan::{Argument, ArgumentValue, LaunchPlan, PlannedFile, VariableSource};
-use crate::record::Secret;
-use crate::worker::{Launch, Links, RunFolder};
+use crate::process::{ProcessSpec, SymlinkPolicy};
+use crate::runs::RunDir;
+use crate::store::read_bounded;
+use crate::util::RunId;
 
 const MAX_MEMORY_BYTES: u64 = 1 << 20;
 
-/// The names of the variables that are set in our environment.
-pub(super) fn present_variables() -> BTreeSet<String> {
+/// Returns the names of all variables set in our environment.
+pub(crate) fn present_variables() -> BTreeSet<String> {
     env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
 }
 
-/// The text of `memory.md` for an agent that keeps a conversation.
-pub(super) fn memory(agent: &Agent) -> Result<Option<String>, Failure> {
+/// Reads `memory.md` of an agent with `session: true`, at most 1 MiB.
+pub(crate) fn read_memory(agent: &Agent) -> Result<Option<String>, Failure> {
     let Some(file) = agent.memory.as_ref().filter(|_| agent.session) else { return Ok(None) };
     match read_bounded(file, MAX_MEMORY_BYTES) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -37,35 +38,43 @@ pub(super) fn memory(agent: &Agent) -> Result<Option<String>, Failure> {
     }
 }
 
-/// The working folder of an agent: its own, or the project's root. It must exist.
-pub(super) fn folder(agent: &Agent, settings: &Settings) -> Result<PathBuf, Failure> {
+/// Returns the working directory of an agent: its `cwd`, or the project's root.
+///
+/// Fails if it does not exist.
+pub(crate) fn working_dir(agent: &Agent, settings: &Settings) -> Result<PathBuf, Failure> {
     let Some(template) = &agent.cwd else { return Ok(settings.root.clone()) };
-    let written = resolve(agent, "cwd", template)?;
+    let written = resolve_template(agent, "cwd", template)?;
     let folder = settings.root.join(&written);
     match folder.canonicalize() {
         Ok(folder) if folder.is_dir() => Ok(folder),
-        Ok(_) => Err(bad_folder(agent, &written, "it is not a folder")),
-        Err(error) => Err(bad_folder(agent, &written, &error.to_string())),
+        Ok(_) => Err(invalid_working_dir(agent, &written, "it is not a folder")),
+        Err(error) => Err(invalid_working_dir(agent, &written, &error.to_string())),
     }
 }
 
-/// A private folder for the run's files: below `data/`, or in the temporary folder where `data/` cannot be written.
-pub(super) fn private_folder(settings: &Settings, run: RunId) -> io::Result<RunFolder> {
-    RunFolder::create(&settings.data_dir(), run).or_else(|error| {
+/// Creates a private directory for the run's files: below `data/`, or in the temporary directory if
+/// that fails.
+pub(crate) fn create_run_dir(settings: &Settings, run: RunId) -> io::Result<RunDir> {
+    RunDir::create(&settings.data_dir(), run).or_else(|error| {
         tracing::warn!(%error, "`data/` cannot be written; the run's files go to the temporary folder");
-        RunFolder::create(&env::temp_dir().join(format!("adjutant-{}", nix::unistd::Uid::effective())), run)
+        RunDir::create(&temporary_runs_dir(), run)
     })
 }
 
-/// The process to start, with the private files it needs already written.
-pub(super) fn launch(
+/// Returns the directory for files of runs if `data/` cannot be written.
+pub(crate) fn temporary_runs_dir() -> PathBuf {
+    env::temp_dir().join(format!("adjutant-{}", nix::unistd::Uid::effective()))
+}
+
+/// Writes the private files and returns the specification of the process.
+pub(crate) fn process_spec(
     agent: &Agent,
     plan: &LaunchPlan,
     run: RunId,
     folder: PathBuf,
-    files: &RunFolder,
-) -> Result<Launch, Failure> {
-    write_files(plan, files).map_err(|error| {
+    files: &RunDir,
+) -> Result<ProcessSpec, Failure> {
+    write_private_files(plan, files).map_err(|error| {
         let what = format!("the private files of the run cannot be written: {error}");
         Failure::new(
             Code::SpawnFailed,
@@ -76,31 +85,31 @@ pub(super) fn launch(
     let arguments = plan
         .arguments
         .iter()
-        .map(|argument| written(agent, argument, &folder, files))
+        .map(|argument| argument_text(agent, argument, &folder, files))
         .collect::<Result<_, _>>()?;
-    let environment = environment(agent, plan)?;
-    Ok(Launch {
+    let environment = resolve_environment(agent, plan)?;
+    Ok(ProcessSpec {
         label: agent.name.to_string(),
         run,
         program: plan.program.clone(),
         arguments,
         environment,
-        folder,
-        links: Links::Refuse,
+        working_dir: folder,
+        symlinks: SymlinkPolicy::Refuse,
     })
 }
 
-fn write_files(plan: &LaunchPlan, files: &RunFolder) -> io::Result<()> {
+fn write_private_files(plan: &LaunchPlan, files: &RunDir) -> io::Result<()> {
     files.write(PlannedFile::SystemPrompt.file_name(), plan.system_prompt.as_bytes())?;
     files.write(PlannedFile::Settings.file_name(), plan.settings.to_string().as_bytes())?;
     Ok(())
 }
 
-fn written(
+fn argument_text(
     agent: &Agent,
     argument: &Argument,
     folder: &Path,
-    files: &RunFolder,
+    files: &RunDir,
 ) -> Result<OsString, Failure> {
     let mut text = OsString::from(argument.flag);
     let value: OsString = match &argument.value {
@@ -108,7 +117,7 @@ fn written(
         Some(ArgumentValue::Text(value)) => value.into(),
         Some(ArgumentValue::File(file)) => files.path().join(file.file_name()).into(),
         Some(ArgumentValue::Folder(template)) => {
-            folder.join(resolve(agent, "add_dirs", template)?).into()
+            folder.join(resolve_template(agent, "add_dirs", template)?).into()
         }
     };
     text.push("=");
@@ -116,7 +125,7 @@ fn written(
     Ok(text)
 }
 
-pub(super) fn environment(
+pub(crate) fn resolve_environment(
     agent: &Agent,
     plan: &LaunchPlan,
 ) -> Result<Vec<(OsString, OsString)>, Failure> {
@@ -126,7 +135,7 @@ pub(super) fn environment(
             VariableSource::Inherited => env::var_os(&variable.name),
             VariableSource::Fixed(value) => Some(value.into()),
             VariableSource::Agent(template) => {
-                Some(resolve(agent, &format!("env.{}", variable.name), template)?.into())
+                Some(resolve_template(agent, &format!("env.{}", variable.name), template)?.into())
             }
         };
         variables.extend(value.map(|value| (OsString::from(&variable.name), value)));
@@ -134,25 +143,7 @@ pub(super) fn environment(
     Ok(variables)
 }
 
-/// The values that an agent's servers get from our environment, or under a name like `TOKEN`: they are nobody's to tell.
-pub(super) fn secrets(agent: &Agent) -> Vec<Secret> {
-    let home = dirs::home_dir();
-    let home = home.as_deref().and_then(Path::to_str);
-    let values = agent.servers.iter().flat_map(|server| match &server.launch {
-        ServerLaunch::Stdio { env, .. } => env.iter().collect::<Vec<_>>(),
-        ServerLaunch::Http { headers, .. } => headers.iter().collect(),
-        ServerLaunch::Shared => Vec::new(),
-    });
-    values
-        .filter(|(name, template)| !template.variables().is_empty() || Secret::is_named_by(name))
-        .filter_map(|(name, template)| {
-            let value = template.resolve(|name| env::var(name).ok(), home).ok()?;
-            Secret::new(name, value)
-        })
-        .collect()
-}
-
-fn resolve(agent: &Agent, field: &str, template: &Template) -> Result<String, Failure> {
+fn resolve_template(agent: &Agent, field: &str, template: &Template) -> Result<String, Failure> {
     let home = dirs::home_dir();
     let home = home.as_deref().and_then(Path::to_str);
     template.resolve(|name| env::var(name).ok(), home).map_err(|error| {
@@ -169,7 +160,7 @@ fn resolve(agent: &Agent, field: &str, template: &Template) -> Result<String, Fa
     })
 }
 
-fn bad_folder(agent: &Agent, written: &str, why: &str) -> Failure {
+fn invalid_working_dir(agent: &Agent, written: &str, why: &str) -> Failure {
     let what =
         format!("the working folder `{written}` of agent `{}` cannot be used: {why}", agent.name);
     Failure::new(

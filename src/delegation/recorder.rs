@@ -1,149 +1,150 @@
-//! The events of one run: what came over its pipe and what we know ourselves, every start with its stop.
+//! Event recorder of one run: hook events of the CLI and events we derive, every start with its end.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use super::go_on::Foreseen;
-use super::hook_answer::Together;
-use super::hooks::Hooks;
-use super::spans::RunTrace;
-use crate::base::{Timestamp, now, one_line, shorten};
-use crate::claude::{ApprovalRequest, Init, ResultFrame, ToolUse, Usage};
+use super::in_session::ExpectedSession;
+use super::run_trace::RunTrace;
+use super::user_hooks::{CombinedHookResult, UserHooks};
+use crate::claude::{InitFrame, PermissionRequest, ResultFrame, TokenUsage, ToolUse};
+use crate::events::{EventLog, RunSubject};
 use crate::outcome::{Failure, Outcome, Report};
-use crate::record::{EventLog, Redactor, RunSubject};
+use crate::util::{Mutex, Redactor, Timestamp, now, one_line, shorten};
 
-/// Characters of an answer that did not fit.
-const MOST_OF_AN_ANSWER: usize = 2_000;
+/// Limit of an invalid answer in the event log.
+const MAX_ANSWER_CHARS: usize = 2_000;
 
-/// Writes down what happens in a run. Nothing here waits for the disk.
-pub(super) struct Recorder {
+/// Records the events of one run. Never blocks on file I/O.
+pub(crate) struct RunRecorder {
     log: EventLog,
     redactor: Redactor,
-    hooks: Hooks,
+    hooks: UserHooks,
     trace: Option<RunTrace>,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
-struct State {
+struct RecorderState {
     subject: RunSubject,
-    /// Set from the beginning of the conversation to its end.
-    session: Option<Instant>,
-    /// When the agent was last told what to do.
-    turn: Option<Instant>,
-    /// What the agent is being told, until the turn begins.
-    prompt: Option<String>,
-    /// Where and how the CLI works, as it said when the turn began.
-    around: Map<String, Value>,
-    /// Tool calls that have begun and not ended, by id.
-    calls: BTreeMap<String, Open>,
-    /// Native subagents that have begun and not ended, by id.
-    natives: BTreeMap<String, Open>,
-    usage: Usage,
+    /// Start of the session, until it ends.
+    session_start: Option<Instant>,
+    /// Time of the last prompt.
+    turn_start: Option<Instant>,
+    /// Prompt that was sent, until its turn begins.
+    pending_prompt: Option<String>,
+    /// Working directory and permission mode that the CLI reported at the start of the turn.
+    turn_context: Map<String, Value>,
+    /// Tool calls in progress, by `tool_use_id`.
+    tool_calls: BTreeMap<String, OpenSpan>,
+    /// Native subagents in progress, by id.
+    native_subagents: BTreeMap<String, OpenSpan>,
+    usage: TokenUsage,
     source: &'static str,
-    is_over: bool,
+    is_ended: bool,
 }
 
-/// Something that began, with what its end must name.
-struct Open {
+/// A start event with the data that its end event repeats.
+struct OpenSpan {
     name: String,
-    since: Instant,
-    began: Timestamp,
+    started: Instant,
+    started_at: Timestamp,
 }
 
-/// Where the events of a run go, besides the log.
-pub(super) struct Outlets {
-    /// What must not stand in the log.
-    pub(super) redactor: Redactor,
-    /// The user's own commands.
-    pub(super) hooks: Hooks,
-    /// A collector of spans.
-    pub(super) trace: Option<RunTrace>,
+/// Destinations of a run's events besides the log.
+pub(crate) struct RecorderSinks {
+    /// Removes secrets from events.
+    pub(crate) redactor: Redactor,
+    pub(crate) hooks: UserHooks,
+    pub(crate) trace: Option<RunTrace>,
 }
 
-impl Recorder {
-    /// Begins the record of a run that waits for its turn.
-    pub(super) fn queued(log: EventLog, outlets: Outlets, subject: RunSubject) -> Self {
-        let Outlets { redactor, hooks, trace } = outlets;
-        let state = State {
+impl RunRecorder {
+    /// Starts recording a run that waits for admission: records `RunQueued`.
+    pub(crate) fn queued(log: EventLog, outlets: RecorderSinks, subject: RunSubject) -> Self {
+        let RecorderSinks { redactor, hooks, trace } = outlets;
+        let state = RecorderState {
             subject,
-            session: None,
-            turn: None,
-            prompt: None,
-            around: Map::new(),
-            calls: BTreeMap::new(),
-            natives: BTreeMap::new(),
-            usage: Usage::default(),
+            session_start: None,
+            turn_start: None,
+            pending_prompt: None,
+            turn_context: Map::new(),
+            tool_calls: BTreeMap::new(),
+            native_subagents: BTreeMap::new(),
+            usage: TokenUsage::default(),
             source: "startup",
-            is_over: false,
+            is_ended: false,
         };
         let recorder = Self { log, redactor, hooks, trace, state: Mutex::new(state) };
-        recorder.add(&recorder.state(), "RunQueued", json!({}));
+        recorder.append(&recorder.state(), "RunQueued", json!({}));
         recorder
     }
 
-    /// It is settled which conversation the run is part of.
-    pub(super) fn belongs_to(&self, conversation: Foreseen) {
+    /// Sets session id and transcript path of the run.
+    pub(crate) fn attach_session(&self, conversation: ExpectedSession) {
         let mut state = self.state();
         state.subject.session_id = Some(conversation.session_id.to_string());
         state.subject.transcript = Some(conversation.transcript);
     }
 
-    /// A process works for the run; `source` is how its conversation begins: `startup` or `resume`.
-    pub(super) fn started(&self, pid: u32, source: &'static str) {
+    /// Records the process of the run; `source` is `startup` or `resume`.
+    pub(crate) fn process_started(&self, pid: u32, source: &'static str) {
         let mut state = self.state();
         state.source = source;
-        self.add(&state, "RunStarted", json!({ "pid": pid }));
+        self.append(&state, "RunStarted", json!({ "pid": pid }));
     }
 
-    /// A hook's payload came over the pipe; gives it back as hooks of the user see it.
-    pub(super) fn hook(&self, event: &str, mut payload: Map<String, Value>) -> Map<String, Value> {
+    /// Records a hook event and returns the completed payload for the user's hooks.
+    pub(crate) fn hook_event(
+        &self,
+        event: &str,
+        mut payload: Map<String, Value>,
+    ) -> Map<String, Value> {
         let mut state = self.state();
         payload.insert("hook_event_name".to_owned(), event.into());
-        state.learn(&payload);
+        state.update_session(&payload);
         self.begin_session(&mut state, None);
-        if let Some(since) = state.turn_of(event, &payload) {
-            payload.insert("duration_ms".to_owned(), millis(since));
+        if let Some(since) = state.track_turn(event, &payload) {
+            payload.insert("duration_ms".to_owned(), elapsed_ms(since));
         }
-        if let Some(open) = state.pair(event, &payload) {
-            payload.insert("duration_ms".to_owned(), millis(open.since));
+        if let Some(open) = state.track_span(event, &payload) {
+            payload.insert("duration_ms".to_owned(), elapsed_ms(open.started));
             if event != "SubagentStop" {
                 let id = payload.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
-                self.trace_tool(&open, id, why_it_failed(event, &payload));
+                self.trace_tool(&open, id, tool_error(event, &payload));
             }
         }
-        let payload = state.subject.complete(payload);
-        if !state.is_over {
+        let payload = state.subject.add_run_fields(payload);
+        if !state.is_ended {
             self.log.append(&state.subject.hook_event(payload.clone(), &self.redactor));
         }
         payload
     }
 
-    /// The agent wants to use a tool.
-    pub(super) fn tool_wanted(&self, tool_use: &ToolUse) -> Map<String, Value> {
+    /// Records `PreToolUse`.
+    pub(crate) fn pre_tool_use(&self, tool_use: &ToolUse) -> Map<String, Value> {
         let mut payload = tool_use.payload.clone();
         payload.insert("tool_name".to_owned(), tool_use.tool_name.clone().into());
         payload.insert("tool_input".to_owned(), tool_use.input.clone());
         payload.insert("tool_use_id".to_owned(), tool_use.tool_use_id.clone().into());
-        self.hook("PreToolUse", payload)
+        self.hook_event("PreToolUse", payload)
     }
 
-    /// Nothing that is pre-approved covers the call: somebody must decide.
-    pub(super) fn permission_asked(&self, request: &ApprovalRequest) -> Map<String, Value> {
+    /// Records `PermissionRequest`: no rule allows the call.
+    pub(crate) fn permission_request(&self, request: &PermissionRequest) -> Map<String, Value> {
         let payload = Map::from_iter([
             ("tool_name".to_owned(), request.tool_name.clone().into()),
             ("tool_input".to_owned(), request.input.clone()),
             ("tool_use_id".to_owned(), request.tool_use_id.clone().into()),
             ("permission_suggestions".to_owned(), json!(request.suggestions)),
         ]);
-        self.hook("PermissionRequest", payload)
+        self.hook_event("PermissionRequest", payload)
     }
 
-    /// A call was refused, by whomever.
-    pub(super) fn denied(&self, tool_use_id: &str, tool: &str, reason: &str) {
+    /// Records `PermissionDenied` and notifies the user's hooks.
+    pub(crate) fn permission_denied(&self, tool_use_id: &str, tool: &str, reason: &str) {
         let mut payload = Map::from_iter([
             ("tool_name".to_owned(), tool.into()),
             ("reason".to_owned(), shorten(&one_line(reason), 500).into()),
@@ -151,95 +152,98 @@ impl Recorder {
         if !tool_use_id.is_empty() {
             payload.insert("tool_use_id".to_owned(), tool_use_id.into());
         }
-        let payload = self.hook("PermissionDenied", payload);
-        self.hooks.tell("PermissionDenied", &payload);
+        let payload = self.hook_event("PermissionDenied", payload);
+        self.hooks.notify("PermissionDenied", &payload);
     }
 
-    /// What hooks of the user say to an event; `None` where there are none.
-    pub(super) async fn ask_hooks(
+    /// Runs the user's hooks for an event; `None` if none matches.
+    pub(crate) async fn run_hooks(
         &self,
         event: &str,
         payload: &Map<String, Value>,
-    ) -> Option<Together> {
-        self.hooks.ask(event, payload).await
+    ) -> Option<CombinedHookResult> {
+        self.hooks.run_matching(event, payload).await
     }
 
-    /// The agent is being told something; it stands in the record as soon as the CLI has begun with it.
-    pub(super) fn prompted(&self, message: &str) {
-        self.state().prompt = Some(message.to_owned());
+    /// Sets the prompt; `UserPromptSubmit` is recorded when the turn begins.
+    pub(crate) fn prompt_sent(&self, message: &str) {
+        self.state().pending_prompt = Some(message.to_owned());
     }
 
-    /// A turn began; no hook tells of the conversation's start.
-    pub(super) fn session_seen(&self, init: &Init) {
+    /// Records `SessionStart` and the pending prompt at the `init` frame, which no hook reports.
+    pub(crate) fn turn_started(&self, init: &InitFrame) {
         let prompt = {
             let mut state = self.state();
-            state.seen_in(&init.session_id);
+            state.set_reported_session(&init.session_id);
             self.begin_session(&mut state, Some(&init.model));
-            state.around = Map::from_iter([
+            state.turn_context = Map::from_iter([
                 ("cwd".to_owned(), init.cwd.clone().into()),
                 ("permission_mode".to_owned(), init.permission_mode.clone().into()),
             ]);
-            state.prompt.take()
+            state.pending_prompt.take()
         };
         if let Some(prompt) = prompt {
-            self.seen("UserPromptSubmit", [("prompt", prompt.into())]);
+            self.derived_event("UserPromptSubmit", [("prompt", prompt.into())]);
         }
     }
 
-    /// The agent has said what it had to say.
-    pub(super) fn stopped(&self, result: &ResultFrame) {
+    /// Records `Stop`.
+    pub(crate) fn turn_stopped(&self, result: &ResultFrame) {
         let words = json!(result.result);
-        self.seen("Stop", [("stop_hook_active", false.into()), ("last_assistant_message", words)]);
+        self.derived_event(
+            "Stop",
+            [("stop_hook_active", false.into()), ("last_assistant_message", words)],
+        );
     }
 
-    /// What the CLI would have told a hook.
-    fn seen<const N: usize>(&self, event: &str, details: [(&str, Value); N]) {
-        let mut payload = self.state().around.clone();
+    /// Records an event as if a hook had reported it.
+    fn derived_event<const N: usize>(&self, event: &str, details: [(&str, Value); N]) {
+        let mut payload = self.state().turn_context.clone();
         payload.extend(details.map(|(key, value)| (key.to_owned(), value)));
-        self.hook(event, payload);
+        self.hook_event(event, payload);
     }
 
-    fn begin_session(&self, state: &mut State, model: Option<&str>) {
-        if state.session.is_none() && !state.is_over {
-            state.session = Some(Instant::now());
-            self.add(state, "SessionStart", json!({ "source": state.source, "model": model }));
+    fn begin_session(&self, state: &mut RecorderState, model: Option<&str>) {
+        if state.session_start.is_none() && !state.is_ended {
+            state.session_start = Some(Instant::now());
+            self.append(state, "SessionStart", json!({ "source": state.source, "model": model }));
         }
     }
 
-    /// The model was told a result. Where no hook told of it, this is the call's end.
-    pub(super) fn tool_seen(&self, tool_use_id: &str, is_error: bool, text: &str) {
+    /// Records the result of a tool call, unless a hook has reported it.
+    pub(crate) fn tool_result(&self, tool_use_id: &str, is_error: bool, text: &str) {
         let mut state = self.state();
-        let Some(open) = state.calls.remove(tool_use_id) else { return };
+        let Some(open) = state.tool_calls.remove(tool_use_id) else { return };
         let name = if is_error { "PostToolUseFailure" } else { "PostToolUse" };
         let told = shorten(text, 2_000);
         let key = if is_error { "error" } else { "tool_response" };
         let details = json!({
-            "tool_name": &open.name, "tool_use_id": tool_use_id, "duration_ms": millis(open.since), key: told,
+            "tool_name": &open.name, "tool_use_id": tool_use_id, "duration_ms": elapsed_ms(open.started), key: told,
         });
-        self.add(&state, name, details);
+        self.append(&state, name, details);
         self.trace_tool(&open, tool_use_id, is_error.then(|| shorten(&one_line(text), 200)));
     }
 
-    fn trace_tool(&self, open: &Open, id: &str, error: Option<String>) {
+    fn trace_tool(&self, open: &OpenSpan, id: &str, error: Option<String>) {
         if let Some(trace) = &self.trace {
-            trace.tool(&open.name, id, open.began, error);
+            trace.send_tool_span(&open.name, id, open.started_at, error);
         }
     }
 
-    /// The place in the trace that the run's process gets, where there is a trace.
-    pub(super) fn traceparent(&self) -> Option<String> {
+    /// Returns the `TRACEPARENT` for the process, if the run is traced.
+    pub(crate) fn traceparent(&self) -> Option<String> {
         self.trace.as_ref().map(RunTrace::traceparent)
     }
 
-    /// The process is done with the run, or gone: whatever is open is over.
-    pub(super) fn session_ended(&self, reason: &str, usage: Usage) {
+    /// Closes all open spans: the process is done with the run or has exited.
+    pub(crate) fn session_ended(&self, reason: &str, usage: TokenUsage) {
         let mut state = self.state();
         state.usage += usage;
-        self.close(&mut state, reason);
+        self.close_spans(&mut state, reason);
     }
 
-    /// The run is over.
-    pub(super) fn ended(&self, report: &Report, timing: &Map<String, Value>) {
+    /// Records `RunEnded`.
+    pub(crate) fn run_ended(&self, report: &Report, timing: &Map<String, Value>) {
         let mut state = self.state();
         let outcome = match &report.outcome {
             Outcome::Answered(_) => "SUCCESS",
@@ -249,74 +253,78 @@ impl Recorder {
             Outcome::Answered(_) => None,
             Outcome::Failed(failure) => Some(failure),
         };
-        let error = failure.map(Failure::sentence);
-        // What was wrong with an answer cannot be understood without the answer.
+        let error = failure.map(Failure::full_message);
+        // An invalid answer is needed to understand its errors.
         let wrong = failure.filter(|failure| !failure.errors.is_empty());
         let answer = wrong.and_then(|failure| failure.partial.as_deref());
         let denials = (!report.denials.is_empty()).then_some(&report.denials);
         let details = json!({
             "outcome": outcome, "duration_ms": report.duration_ms, "cost_usd": report.cost_usd,
-            "turns": report.turns, "tokens": tokens(state.usage), "session_id": report.session_id,
+            "turns": report.turns, "tokens": token_counts(state.usage), "session_id": report.session_id,
             "error": error, "errors": wrong.map(|failure| &failure.errors),
-            "last_answer": answer.map(|text| shorten(text, MOST_OF_AN_ANSWER)),
+            "last_answer": answer.map(|text| shorten(text, MAX_ANSWER_CHARS)),
             "denials": denials, "timing_ms": timing,
         });
         self.finish(&mut state, outcome, details);
     }
 
-    fn finish(&self, state: &mut State, reason: &str, details: Value) {
-        if state.is_over {
+    fn finish(&self, state: &mut RecorderState, reason: &str, details: Value) {
+        if state.is_ended {
             return;
         }
-        self.close(state, reason);
+        self.close_spans(state, reason);
         if let Some(trace) = &self.trace {
-            trace.end(&state.subject, &details);
+            trace.send_run_span(&state.subject, &details);
         }
-        self.add(state, "RunEnded", details);
-        state.is_over = true;
+        self.append(state, "RunEnded", details);
+        state.is_ended = true;
     }
 
-    fn close(&self, state: &mut State, reason: &str) {
-        for (id, call) in std::mem::take(&mut state.calls) {
+    fn close_spans(&self, state: &mut RecorderState, reason: &str) {
+        for (id, call) in std::mem::take(&mut state.tool_calls) {
             let details = json!({
-                "tool_name": &call.name, "tool_use_id": &id, "duration_ms": millis(call.since),
+                "tool_name": &call.name, "tool_use_id": &id, "duration_ms": elapsed_ms(call.started),
                 "error": "the run ended before the tool", "is_interrupt": true,
             });
-            self.add(state, "PostToolUseFailure", details);
+            self.append(state, "PostToolUseFailure", details);
             self.trace_tool(&call, &id, Some("the run ended before the tool".to_owned()));
         }
-        for (id, native) in std::mem::take(&mut state.natives) {
+        for (id, native) in std::mem::take(&mut state.native_subagents) {
             let details = json!({
-                "agent_id": id, "agent_type": native.name, "duration_ms": millis(native.since), "reason": reason,
+                "agent_id": id, "agent_type": native.name, "duration_ms": elapsed_ms(native.started), "reason": reason,
                 "transcript_path": state.subject.transcript,
             });
-            self.add(state, "SubagentStop", details);
+            self.append(state, "SubagentStop", details);
         }
-        if let Some(since) = state.session.take() {
-            self.add(
+        if let Some(since) = state.session_start.take() {
+            self.append(
                 state,
                 "SessionEnd",
-                json!({ "reason": reason, "duration_ms": millis(since) }),
+                json!({ "reason": reason, "duration_ms": elapsed_ms(since) }),
             );
         }
     }
 
-    fn add(&self, state: &State, name: &str, details: Value) {
+    /// Appends an event, unless the run has ended: a control request in progress may keep the recorder longer.
+    fn append(&self, state: &RecorderState, name: &str, details: Value) {
+        if state.is_ended {
+            return;
+        }
         let payload = state.subject.payload(name, details);
-        self.hooks.tell(name, &payload);
+        self.hooks.notify(name, &payload);
         self.log.append(&state.subject.hook_event(payload, &self.redactor));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, RecorderState> {
+        self.state.lock()
     }
 }
 
-/// A fault of ours must not leave a run open in the record.
-impl Drop for Recorder {
+/// Records `RunEnded` with outcome `INTERRUPTED` if the run panicked.
+impl Drop for RunRecorder {
     fn drop(&mut self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.is_over {
+        let mut state = self.state.lock();
+        if !state.is_ended {
             let error = "a fault inside Adjutant ended the run";
             let details = json!({ "outcome": "INTERRUPTED", "error": error });
             self.finish(&mut state, "INTERRUPTED", details);
@@ -324,9 +332,9 @@ impl Drop for Recorder {
     }
 }
 
-impl State {
-    /// Which conversation it is, and where its transcript is; a native subagent inside speaks of the same.
-    fn learn(&mut self, payload: &Map<String, Value>) {
+impl RecorderState {
+    /// Takes session id and transcript path from a payload; native subagents report the same ones.
+    fn update_session(&mut self, payload: &Map<String, Value>) {
         let text =
             |key: &str| payload.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
         if let Some(session) = text("session_id") {
@@ -337,8 +345,10 @@ impl State {
         }
     }
 
-    /// The CLI names the conversation. One that could not be told which it should be has chosen itself.
-    fn seen_in(&mut self, session_id: &str) {
+    /// Sets the session id that the CLI reported.
+    ///
+    /// An older CLI chooses the id of an ephemeral session itself.
+    fn set_reported_session(&mut self, session_id: &str) {
         if self.subject.session_id.as_deref() != Some(session_id) && !session_id.is_empty() {
             let transcript = self.subject.transcript.take();
             self.subject.transcript =
@@ -347,44 +357,45 @@ impl State {
         }
     }
 
-    /// Notes the beginning of a turn; at its end, when that was. Native subagents inside have none.
-    fn turn_of(&mut self, event: &str, payload: &Map<String, Value>) -> Option<Instant> {
+    /// Stores the start of a turn; at its `Stop` returns the start. Ignores turns of native subagents.
+    fn track_turn(&mut self, event: &str, payload: &Map<String, Value>) -> Option<Instant> {
         let is_inside =
             payload.get("agent_id").and_then(Value::as_str).is_some_and(|id| !id.is_empty());
         match event {
             "UserPromptSubmit" if !is_inside => {
-                self.turn = Some(Instant::now());
+                self.turn_start = Some(Instant::now());
                 None
             }
-            "Stop" if !is_inside => self.turn,
+            "Stop" if !is_inside => self.turn_start,
             _ => None,
         }
     }
 
-    /// Notes a start; for an end, what had begun.
-    fn pair(&mut self, event: &str, payload: &Map<String, Value>) -> Option<Open> {
+    /// Stores a start event; for an end event removes and returns the start.
+    fn track_span(&mut self, event: &str, payload: &Map<String, Value>) -> Option<OpenSpan> {
         let text =
             |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let begun = |name: &str| Open { name: text(name), since: Instant::now(), began: now() };
+        let begun =
+            |name: &str| OpenSpan { name: text(name), started: Instant::now(), started_at: now() };
         match event {
             "PreToolUse" => {
-                self.calls.insert(text("tool_use_id"), begun("tool_name"));
+                self.tool_calls.insert(text("tool_use_id"), begun("tool_name"));
                 None
             }
             "PostToolUse" | "PostToolUseFailure" | "PermissionDenied" => {
-                self.calls.remove(&text("tool_use_id"))
+                self.tool_calls.remove(&text("tool_use_id"))
             }
             "SubagentStart" => {
-                self.natives.insert(text("agent_id"), begun("agent_type"));
+                self.native_subagents.insert(text("agent_id"), begun("agent_type"));
                 None
             }
-            "SubagentStop" => self.natives.remove(&text("agent_id")),
+            "SubagentStop" => self.native_subagents.remove(&text("agent_id")),
             _ => None,
         }
     }
 }
 
-fn why_it_failed(event: &str, payload: &Map<String, Value>) -> Option<String> {
+fn tool_error(event: &str, payload: &Map<String, Value>) -> Option<String> {
     let text = |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or_default();
     match event {
         "PostToolUse" => None,
@@ -393,9 +404,9 @@ fn why_it_failed(event: &str, payload: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// What a run has read and written; nothing where nothing was told.
-fn tokens(usage: Usage) -> Option<Value> {
-    (usage != Usage::default()).then(|| {
+/// Returns the token counts as JSON; `None` if all are zero.
+fn token_counts(usage: TokenUsage) -> Option<Value> {
+    (usage != TokenUsage::default()).then(|| {
         json!({
             "input": usage.input_tokens, "output": usage.output_tokens,
             "cache_read": usage.cache_read_input_tokens, "cache_creation": usage.cache_creation_input_tokens,
@@ -403,6 +414,6 @@ fn tokens(usage: Usage) -> Option<Value> {
     })
 }
 
-fn millis(since: Instant) -> Value {
+fn elapsed_ms(since: Instant) -> Value {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX).into()
 }

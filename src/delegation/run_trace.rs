@@ -1,18 +1,19 @@
-//! The spans of one run: the run itself, and each tool call below it.
+//! OpenTelemetry spans of one run: the run, and each tool call below it.
 
 use std::env;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::base::{Timestamp, now};
 use crate::config::env_vars;
-use crate::record::{Collector, RunSubject, Span, SpanExporter, TraceContext};
+use crate::events::RunSubject;
+use crate::telemetry::{OtlpCollector, SpanExporter, TraceContext, TraceSpan};
+use crate::util::{Timestamp, now};
 
-/// The way to the collector, if the environment names one.
-pub(super) fn exporter() -> Option<Arc<SpanExporter>> {
+/// Returns the span exporter if the environment names a collector.
+pub(crate) fn exporter_from_environment() -> Option<Arc<SpanExporter>> {
     let text = |name: &str| env::var(name).ok().filter(|text| !text.trim().is_empty());
-    let collector = Collector {
+    let collector = OtlpCollector {
         endpoint: text(env_vars::OTEL_EXPORTER_OTLP_ENDPOINT)?,
         headers: text(env_vars::OTEL_EXPORTER_OTLP_HEADERS).unwrap_or_default(),
         service: text(env_vars::OTEL_SERVICE_NAME).unwrap_or_else(|| "adjutant".to_owned()),
@@ -20,40 +21,46 @@ pub(super) fn exporter() -> Option<Arc<SpanExporter>> {
     SpanExporter::start(&collector).map(Arc::new)
 }
 
-/// Where a run stands in its trace.
-pub(super) struct RunTrace {
+/// Trace context of one run.
+pub(crate) struct RunTrace {
     exporter: Arc<SpanExporter>,
     context: TraceContext,
     parent: Option<TraceContext>,
-    began: Timestamp,
+    started_at: Timestamp,
 }
 
 impl RunTrace {
-    /// A span below the one that `TRACEPARENT` names, or one that begins a trace. None where that trace is not recorded.
-    pub(super) fn begin(exporter: &Arc<SpanExporter>) -> Option<Self> {
+    /// Starts the span of a run below `TRACEPARENT`, or a new trace. `None` if the parent is not sampled.
+    pub(crate) fn start(exporter: &Arc<SpanExporter>) -> Option<Self> {
         let parent: Option<TraceContext> =
             env::var(env_vars::TRACEPARENT).ok().and_then(|text| text.parse().ok());
-        let context = TraceContext::below(parent);
+        let context = TraceContext::child_of(parent);
         context.is_sampled().then(|| Self {
             exporter: Arc::clone(exporter),
             context,
             parent,
-            began: now(),
+            started_at: now(),
         })
     }
 
-    /// What the run's process gets, so that its own spans hang on ours.
-    pub(super) fn traceparent(&self) -> String {
+    /// Returns the `TRACEPARENT` for the run's process.
+    pub(crate) fn traceparent(&self) -> String {
         self.context.to_string()
     }
 
-    pub(super) fn tool(&self, tool: &str, id: &str, began: Timestamp, error: Option<String>) {
-        self.exporter.send(Span {
+    pub(crate) fn send_tool_span(
+        &self,
+        tool: &str,
+        id: &str,
+        began: Timestamp,
+        error: Option<String>,
+    ) {
+        self.exporter.post_spans(TraceSpan {
             name: format!("execute_tool {tool}"),
-            context: TraceContext::below(Some(self.context)),
+            context: TraceContext::child_of(Some(self.context)),
             parent: Some(self.context),
-            began,
-            ended: now(),
+            start: began,
+            end: now(),
             attributes: vec![
                 ("gen_ai.operation.name", "execute_tool".into()),
                 ("gen_ai.tool.name", tool.into()),
@@ -63,17 +70,17 @@ impl RunTrace {
         });
     }
 
-    /// The run is over, with these details of `RunEnded`.
-    pub(super) fn end(&self, subject: &RunSubject, details: &Value) {
+    /// Sends the span of the run, with the details of its `RunEnded` event.
+    pub(crate) fn send_run_span(&self, subject: &RunSubject, details: &Value) {
         let outcome = details.get("outcome").and_then(Value::as_str).unwrap_or_default();
         let get = |pointer: &str| details.pointer(pointer).cloned().unwrap_or_default();
         let caller = subject.caller.as_ref().map(|caller| caller.name.clone());
-        self.exporter.send(Span {
+        self.exporter.post_spans(TraceSpan {
             name: format!("invoke_agent {}", subject.agent),
             context: self.context,
             parent: self.parent,
-            began: self.began,
-            ended: now(),
+            start: self.started_at,
+            end: now(),
             attributes: vec![
                 ("gen_ai.operation.name", "invoke_agent".into()),
                 ("gen_ai.agent.name", subject.agent.clone().into()),

@@ -1,50 +1,39 @@
-//! Secrets of an agent's servers do not leave with its answer.
+//! Secrets of an agent's servers, and their removal from texts.
+
+use std::env;
+use std::path::Path;
 
 use serde_json::Value;
 
-use super::prepare;
-use super::steps::Call;
-use crate::catalog::Agent;
-use crate::outcome::{Answer, Failure};
-use crate::record::Secret;
+use crate::catalog::{Agent, ServerLaunch};
+use crate::util::Secret;
 
-impl Call {
-    /// What an agent's servers know stays with them, whatever the agent answers.
-    pub(super) fn keep_secrets(&mut self, agent: &Agent, answer: &mut Answer) {
-        let secrets = prepare::secrets(agent);
-        let in_text = redact(&mut answer.text, &secrets);
-        let output = answer.output.as_mut();
-        if output.is_some_and(|output| redact_value(output, &secrets)) | in_text {
-            self.facts.notes.push(
-                "The answer held a secret of the agent's servers; its name stands in its place."
-                    .to_owned(),
-            );
-        }
-    }
+/// Returns the values of an agent's servers that come from our environment or are named like a secret
+/// (`TOKEN`).
+pub(crate) fn server_secrets(agent: &Agent) -> Vec<Secret> {
+    let home = dirs::home_dir();
+    let home = home.as_deref().and_then(Path::to_str);
+    let values = agent.servers.iter().flat_map(|server| match &server.launch {
+        ServerLaunch::Stdio { env, .. } => env.iter().collect::<Vec<_>>(),
+        ServerLaunch::Http { headers, .. } => headers.iter().collect(),
+        ServerLaunch::Shared => Vec::new(),
+    });
+    values
+        .filter(|(name, template)| !template.variables().is_empty() || Secret::is_secret_name(name))
+        .filter_map(|(name, template)| {
+            let value = template.resolve(|name| env::var(name).ok(), home).ok()?;
+            Secret::new(name, value)
+        })
+        .collect()
 }
 
-/// A failure quotes what the agent had written, and servers that do not start.
-pub(super) fn without_secrets(agent: &Agent, mut failure: Failure) -> Failure {
-    let secrets = prepare::secrets(agent);
-    redact(&mut failure.message, &secrets);
-    if let Some(partial) = &mut failure.partial {
-        redact(partial, &secrets);
-    }
-    for error in &mut failure.errors {
-        for text in [&mut error.path, &mut error.expected, &mut error.found] {
-            redact(text, &secrets);
-        }
-    }
-    failure
-}
-
-/// Replaces every secret in `text` by its name; `true` where there was one.
-pub(super) fn redact(text: &mut String, secrets: &[Secret]) -> bool {
+/// Replaces every secret in `text` by its name. Returns `true` if there was one.
+pub(crate) fn redact(text: &mut String, secrets: &[Secret]) -> bool {
     secrets.iter().fold(false, |found, secret| secret.replace_in(text) | found)
 }
 
-/// The same for every text in a value.
-pub(super) fn redact_value(value: &mut Value, secrets: &[Secret]) -> bool {
+/// Redacts every string in a JSON value, not its keys. Returns `true` if there was a secret.
+pub(crate) fn redact_value(value: &mut Value, secrets: &[Secret]) -> bool {
     match value {
         Value::String(text) => redact(text, secrets),
         Value::Array(items) => {
@@ -63,7 +52,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_secret_is_replaced_by_its_name_wherever_it_stands() {
+    fn secrets_are_replaced_by_their_names_everywhere() {
         let secrets = [Secret::new("API_KEY", "sk-12345678".to_owned()).unwrap()];
         let mut text = "the key sk-12345678, again sk-12345678".to_owned();
         assert!(redact(&mut text, &secrets));

@@ -1,37 +1,37 @@
-//! What happens once, when calls begin to be taken.
+//! Start-up of the server: cleanup after a crash, limits, reloads.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 
-use super::history::History;
 use crate::catalog::{Catalog, IdentityRule, Orchestration};
 use crate::config::Settings;
+use crate::events::{EventLog, EventOptions, InterruptedRun};
 use crate::gateway::Gateway;
-use crate::record::{EventLog, EventOptions};
+use crate::process::{Shutdown, reap_orphans};
+use crate::runs::{Admission, AdmissionLimits, MachineLimit, RunEntry, clean_up};
 use crate::sessions::SessionStore;
-use crate::worker::{
-    Admission, AdmissionLimits, MachineCap, Shutdown, adopt_orphans, clean_leftovers,
-};
 
-/// In this time a server has listed its tools.
-const FIRST_WORDS: Duration = Duration::from_millis(20);
+/// Delay of the cleanup: within this time a client has listed the tools.
+const CLEANUP_DELAY: Duration = Duration::from_millis(20);
 
-/// The limits at the door, as `defaults.yaml` has them.
-pub(super) fn admission_limits(orchestration: &Orchestration) -> AdmissionLimits {
+/// Reads the admission limits from `defaults.yaml`.
+pub(crate) fn admission_limits(orchestration: &Orchestration) -> AdmissionLimits {
     AdmissionLimits {
         max_runs: orchestration.max_runs,
         max_waiting: orchestration.max_queue,
-        machine: orchestration.max_machine_runs.map(MachineCap::new),
+        machine: orchestration.max_machine_runs.map(MachineLimit::new),
         memory_floor: orchestration.min_free_memory_mb << 20,
     }
 }
 
-/// Where and how events are recorded.
-pub(super) fn event_log(settings: &Settings, orchestration: &Orchestration) -> EventLog {
+/// Opens the event log of a project, with the limits of `agents/defaults.yaml`.
+pub(crate) fn event_log(settings: &Settings, orchestration: &Orchestration) -> EventLog {
     let options = EventOptions {
         rotate_bytes: orchestration.log_max_mb << 20,
         retention: orchestration.log_retention,
@@ -40,32 +40,43 @@ pub(super) fn event_log(settings: &Settings, orchestration: &Orchestration) -> E
     EventLog::new(&settings.data_dir(), options)
 }
 
-/// Takes in what falls from dead keepers, and cleans what an earlier crash left. Calls need not wait for it.
-pub(super) fn clean(settings: &Settings, history: &History, tasks: &TaskTracker) {
-    if let Err(error) = adopt_orphans() {
-        tracing::warn!(%error, "processes that lose their keeper cannot be taken in");
+/// Becomes the parent of orphaned processes, and cleans up after an earlier crash in the background.
+pub(crate) fn clean_up_after_crash(settings: &Settings, events: &EventLog, tasks: &TaskTracker) {
+    if let Err(error) = reap_orphans() {
+        tracing::warn!(%error, "orphaned processes cannot be adopted");
     }
-    let (data, history) = (settings.data_dir(), history.clone());
+    let (data, events) = (settings.data_dir(), events.clone());
     let cleaning = move || {
-        for cleaned in clean_leftovers(&data, |card| history.cut_off(card)) {
+        for cleaned in clean_up(&data, |entry| close_interrupted(&events, entry)) {
             tracing::warn!("cleaned up after an earlier crash: {cleaned}");
         }
     };
-    // Tracked: what it finds belongs into the record, also where this process has only a moment to live.
+    // Tracked: a short-lived process must still record the interrupted runs it finds.
     tasks.spawn(async move {
-        // Looking through all processes takes a core for some milliseconds, which the first answer needs more.
-        sleep(FIRST_WORDS).await;
+        // The process scan takes several milliseconds of CPU time; the first responses have priority.
+        sleep(CLEANUP_DELAY).await;
         let _ = spawn_blocking(cleaning).await;
     });
 }
 
-/// Forgets conversations that nobody has used for as long as `session_retention` says. Calls need not wait for it.
-pub(super) fn retire_sessions(sessions: &SessionStore, orchestration: &Orchestration) {
+/// Closes all open spans of a run whose server died, with outcome `INTERRUPTED`.
+fn close_interrupted(events: &EventLog, entry: &RunEntry) -> io::Result<()> {
+    let details = json!({
+        "outcome": "INTERRUPTED", "cost_usd": entry.progress.cost_usd, "turns": entry.progress.turns,
+        "error": "the server ended while the run was going on",
+    });
+    let transcript = entry.transcript.as_deref();
+    let run = InterruptedRun { run: entry.run, agent: &entry.agent, transcript };
+    events.end_interrupted_run(run, details)
+}
+
+/// Removes sessions that were not used for `session_retention`, in the background.
+pub(crate) fn forget_unused_sessions(sessions: &SessionStore, orchestration: &Orchestration) {
     let Some(retention) = orchestration.session_retention else { return };
     let sessions = sessions.clone();
-    spawn_blocking(move || match sessions.retire(retention) {
+    spawn_blocking(move || match sessions.forget_unused(retention) {
         Ok(forgotten) => {
-            for gone in forgotten.conversations {
+            for gone in forgotten.removed {
                 tracing::info!(
                     "forgot the conversation `{}`: unused since {}",
                     gone.name(),
@@ -77,8 +88,8 @@ pub(super) fn retire_sessions(sessions: &SessionStore, orchestration: &Orchestra
     });
 }
 
-/// Keeps the limits as the files have them, and reads everything again at SIGHUP.
-pub(super) fn follow_reloads(
+/// Applies changed limits, and reloads all files on SIGHUP.
+pub(crate) fn follow_reloads(
     catalog: &Arc<Catalog>,
     admission: &Admission,
     gateway: &Arc<Gateway>,
@@ -112,8 +123,8 @@ fn requires_identity(catalog: &Catalog) -> bool {
     catalog.snapshot().orchestration().identity == IdentityRule::Required
 }
 
-/// Keeps private servers as the files have them: ahead where an agent wants that, and no longer idle than allowed.
-pub(super) fn keep_servers_ready(
+/// Starts private servers ahead and stops idle ones, as the files say, until shutdown.
+pub(crate) fn keep_servers_ready(
     catalog: &Arc<Catalog>,
     gateway: &Arc<Gateway>,
     shutdown: &Shutdown,
@@ -126,8 +137,10 @@ pub(super) fn keep_servers_ready(
                 return;
             };
             let snapshot = catalog.snapshot();
-            gateway.end_idle_servers_after(snapshot.orchestration().server_idle);
-            gateway.keep_ready(snapshot.entries().iter().filter_map(|entry| entry.agent()));
+            gateway.set_idle_timeout(snapshot.orchestration().server_idle);
+            gateway.prestart_private_servers(
+                snapshot.entries().iter().filter_map(|entry| entry.agent()),
+            );
             drop((catalog, gateway));
             tokio::select! {
                 () = ending.cancelled() => return,

@@ -1,28 +1,29 @@
-//! What a run is doing, for whoever watches: a caller's progress, a terminal's line, `adjutant runs list`.
+//! Live status of a run, for progress notifications, the terminal and `adjutant runs list`.
+
+use std::sync::{Arc, Weak};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::base::{one_line, shorten};
+use crate::util::{one_line, shorten};
 
-const MAX_DOING: usize = 120;
+const MAX_ACTIVITY_CHARS: usize = 120;
 
-/// The newest state of a run.
+/// Current status of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Status {
-    /// What it is doing, on one short line.
+pub struct RunStatus {
+    /// Current activity, at most 120 characters on one line.
     pub doing: String,
-    /// The tool that was used last, on one short line.
+    /// Last tool used, at most 120 characters on one line.
     pub last_tool: Option<String>,
-    /// Turns the model has taken.
     pub turns: u64,
-    /// What it has cost so far, as far as that is known.
+    /// Cost of completed turns, in US dollars.
     pub cost_usd: f64,
 }
 
-impl Status {
-    /// `Bash: curl … · 3 turns · $0.020`.
-    pub fn line(&self) -> String {
+impl RunStatus {
+    /// Formats the status: `Bash: curl … · 3 turns · $0.020`.
+    pub fn summary(&self) -> String {
         let mut line = self.doing.clone();
         if self.turns > 0 {
             let plural = if self.turns == 1 { "turn" } else { "turns" };
@@ -35,24 +36,28 @@ impl Status {
     }
 }
 
-/// Where a run says what it is doing; whoever wants to know looks at the other end.
-#[derive(Clone, Debug)]
-pub struct StatusBoard(watch::Sender<Status>);
+/// Sender of a run's status; readers subscribe. Owned by the run: the channel closes with it.
+#[derive(Debug)]
+pub struct StatusSender(Arc<watch::Sender<RunStatus>>);
 
-impl StatusBoard {
-    /// A board and its first reader.
-    pub fn new() -> (Self, watch::Receiver<Status>) {
-        let (sender, receiver) = watch::channel(Status::default());
-        (Self(sender), receiver)
+impl StatusSender {
+    /// Creates the channel with its first receiver.
+    pub fn new() -> (Self, watch::Receiver<RunStatus>) {
+        let (sender, receiver) = watch::channel(RunStatus::default());
+        (Self(Arc::new(sender)), receiver)
     }
 
-    /// One more reader.
-    pub fn subscribe(&self) -> watch::Receiver<Status> {
+    /// Returns a reference for what may outlive the run, such as its process and requests in progress.
+    pub(crate) fn downgrade(&self) -> WeakStatusSender {
+        WeakStatusSender(Arc::downgrade(&self.0))
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<RunStatus> {
         self.0.subscribe()
     }
 
-    pub(super) fn doing(&self, what: &str) {
-        let what = shorten(&one_line(what), MAX_DOING);
+    pub(crate) fn set_activity(&self, what: &str) {
+        let what = shorten(&one_line(what), MAX_ACTIVITY_CHARS);
         self.0.send_if_modified(|status| {
             let news = status.doing != what;
             status.doing = what;
@@ -60,26 +65,26 @@ impl StatusBoard {
         });
     }
 
-    /// A tool is at work.
-    pub(super) fn tool(&self, summary: &str) {
-        self.doing(summary);
-        let summary = shorten(&one_line(summary), MAX_DOING);
+    /// Sets the running tool.
+    pub(crate) fn set_tool(&self, summary: &str) {
+        self.set_activity(summary);
+        let summary = shorten(&one_line(summary), MAX_ACTIVITY_CHARS);
         self.0.send_if_modified(|status| {
             status.last_tool = Some(summary);
             false
         });
     }
 
-    /// No tool is at work. Still says which one was: many are over before anybody could read it.
-    pub(super) fn now(&self, what: &str) {
+    /// Sets the activity, followed by the last tool: many tools end before a reader could see them.
+    pub(crate) fn set_activity_after_tool(&self, what: &str) {
         let last = self.0.borrow().last_tool.clone();
         match last {
-            Some(tool) => self.doing(&format!("{what}, after {tool}")),
-            None => self.doing(what),
+            Some(tool) => self.set_activity(&format!("{what}, after {tool}")),
+            None => self.set_activity(what),
         }
     }
 
-    pub(super) fn turns(&self, turns: u64) {
+    pub(crate) fn set_turns(&self, turns: u64) {
         self.0.send_if_modified(|status| {
             let news = status.turns != turns;
             status.turns = turns;
@@ -87,10 +92,21 @@ impl StatusBoard {
         });
     }
 
-    pub(super) fn spent(&self, turns: u64, cost_usd: f64) {
+    pub(crate) fn add_cost(&self, turns: u64, cost_usd: f64) {
         self.0.send_modify(|status| {
             status.turns = turns;
             status.cost_usd += cost_usd;
         });
+    }
+}
+
+/// Reference to a [`StatusSender`] that does not keep the channel open.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakStatusSender(Weak<watch::Sender<RunStatus>>);
+
+impl WeakStatusSender {
+    /// Returns the sender; `None` once the run has ended.
+    pub(crate) fn upgrade(&self) -> Option<StatusSender> {
+        self.0.upgrade().map(StatusSender)
     }
 }

@@ -1,230 +1,256 @@
-//! One turn in an open conversation: from the prompt to an end of our choosing or its own.
+//! The turn of a run in a started process: sends the prompt, waits for the result or for a limit, repeats for
+//! follow-ups.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 
-use super::meter::Meter;
-use super::open::{NotOpen, Open};
-use crate::claude::{Ending, Handle, OpenError, Progress, ResultFrame, TurnEnd};
-use crate::outcome::Failure;
-use crate::worker::{ProcessEnd, StartFailed};
+use super::deliver::ReportDraft;
+use super::judge::{OutputContract, api_failure, turn_was_completed};
+use super::launch::PreparedLaunch;
+use super::limits::{LimitHit, RunLimits};
+use super::pipeline::Run;
+use super::processes::{AgentProcess, RunObservations, StartError};
+use super::usage_meter::UsageMeter;
+use crate::claude::{ClaudeHandle, OpenError, ResultFrame, TurnEnd, TurnProgress, TurnResult};
+use crate::process::{ProcessEnd, SpawnError};
+use crate::util::{one_line, shorten};
 
-/// How long an interrupted turn may take to say its last word.
-const LAST_WORD: Duration = Duration::from_millis(600);
+/// Time for an interrupted turn to send its result, which has the cost.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(600);
 
-/// Why a run was ended from outside.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Stop {
-    /// The deadline passed.
-    Deadline,
-    /// It was silent for too long.
-    Idle,
-    /// The caller, or Adjutant itself, does not want it any more.
-    Cancelled,
-    /// It has used more than it may, or the API will not have it.
-    Over(Failure),
+/// Outcome of the last turn of a run.
+pub(crate) struct TurnOutcome {
+    pub(crate) end: RunEnd,
+    pub(crate) progress: TurnProgress,
+    /// Last output on stderr; empty while the process is running.
+    pub(crate) stderr: String,
+    /// The process, still running after a result. The caller must stop it or put it into the pool.
+    pub(crate) process: Option<AgentProcess>,
+    pub(crate) seen: RunObservations,
 }
 
-/// When a run is to be ended from outside.
-pub(super) struct Leash {
-    /// The end of the whole call.
-    pub(super) deadline: Instant,
-    /// The longest silence.
-    pub(super) idle: Option<Duration>,
-    /// Cancelled by the caller, a person or our own end.
-    pub(super) cancel: CancellationToken,
-    /// Says when it has used too much; a process that no run has yet uses nothing.
-    pub(super) meter: Option<Arc<Meter>>,
-}
-
-impl Leash {
-    /// Resolves when the run must end.
-    pub(super) async fn pulled(&self, signs: watch::Receiver<std::time::Instant>) -> Stop {
-        tokio::select! {
-            () = sleep_until(self.deadline) => Stop::Deadline,
-            () = self.cancel.cancelled() => Stop::Cancelled,
-            () = self.silence(signs) => Stop::Idle,
-            failure = self.overrun() => Stop::Over(failure),
-        }
-    }
-
-    async fn overrun(&self) -> Failure {
-        match &self.meter {
-            Some(meter) => meter.overrun().await,
-            None => pending().await,
-        }
-    }
-
-    fn over(&self) -> Option<Failure> {
-        self.meter.as_ref().and_then(|meter| meter.over())
-    }
-
-    async fn silence(&self, mut signs: watch::Receiver<std::time::Instant>) {
-        let Some(longest) = self.idle else { return pending().await };
-        loop {
-            let until = Instant::from_std(*signs.borrow_and_update()) + longest;
-            tokio::select! {
-                () = sleep_until(until) => return,
-                // The bridge, which sends the signs, lives as long as the conversation.
-                changed = signs.changed() => if changed.is_err() { return pending().await },
-            }
+impl From<Box<StartError>> for TurnOutcome {
+    fn from(not_open: Box<StartError>) -> Self {
+        let StartError { end: ended, stderr } = *not_open;
+        Self {
+            end: ended,
+            progress: TurnProgress::default(),
+            stderr,
+            process: None,
+            seen: RunObservations::default(),
         }
     }
 }
 
-/// Everything that is known when a run's last turn is over.
-pub(super) struct Run {
-    /// How it ended.
-    pub(super) ended: Ended,
-    /// What had come of the turn by then.
-    pub(super) progress: Progress,
-    /// The end of what it wrote to stderr, where its process is gone.
-    pub(super) stderr: String,
-    /// Its process, still open after a result: whoever has the run ends it or keeps it.
-    pub(super) open: Option<Open>,
-}
-
-impl From<Box<NotOpen>> for Run {
-    fn from(not_open: Box<NotOpen>) -> Self {
-        let NotOpen { ended, stderr } = *not_open;
-        Self { ended, progress: Progress::default(), stderr, open: None }
-    }
-}
-
-/// The ways a run can end.
-pub(super) enum Ended {
-    /// It could not be started.
-    NotStarted(StartFailed),
-    /// It was started and never ready.
-    NotOpened(OpenError, ProcessEnd),
-    /// The turn came to its result, which may still be a failure.
+pub(crate) enum RunEnd {
+    NotStarted(SpawnError),
+    /// The process started but did not become ready.
+    NotReady(OpenError, ProcessEnd),
+    /// The turn ended with a result, which may report an error.
     Result(Box<ResultFrame>),
-    /// The turn came to an end of its own without a result.
-    NoResult(Ending, ProcessEnd),
-    /// We asked the turn to end and it closed it in order: its conversation can go on.
-    Interrupted(Stop),
-    /// We ended it.
-    Stopped(Stop),
+    /// The turn ended without a result: end of stream, read error or wrong session.
+    NoResult(TurnResult, ProcessEnd),
+    /// A limit was exceeded, and the interrupted turn still sent its result: the session can be resumed.
+    Interrupted(LimitHit),
+    /// A limit was exceeded, and the process was stopped without a result.
+    Stopped(LimitHit),
 }
 
-impl Ended {
-    /// The reason that `SessionEnd` gives.
-    pub(super) fn word(&self) -> &'static str {
+impl RunEnd {
+    /// Returns the `reason` of the `SessionEnd` event.
+    pub(crate) fn session_end_reason(&self) -> &'static str {
         match self {
-            Self::NotStarted(_) | Self::NotOpened(..) => "not_started",
+            Self::NotStarted(_) | Self::NotReady(..) => "not_started",
             Self::Result(_) => "other",
             Self::NoResult(..) => "process_ended",
             Self::Interrupted(stop) | Self::Stopped(stop) => match stop {
-                Stop::Deadline => "timeout",
-                Stop::Idle => "idle_timeout",
-                Stop::Cancelled => "cancelled",
-                Stop::Over(_) => "limit",
+                LimitHit::Deadline => "timeout",
+                LimitHit::IdleTimeout => "idle_timeout",
+                LimitHit::Cancelled => "cancelled",
+                LimitHit::UsageLimit(_) => "limit",
             },
         }
     }
 }
 
-/// Whether an interrupted turn still gave its result.
+/// Response of a turn to an interrupt.
 #[derive(Clone, Copy)]
-enum LastWord {
-    Said,
-    Unsaid,
+enum InterruptResult {
+    Received,
+    Missing,
 }
 
-impl LastWord {
-    fn ended(self, stop: Stop) -> Ended {
+impl InterruptResult {
+    fn run_end(self, stop: LimitHit) -> RunEnd {
         match self {
-            Self::Said => Ended::Interrupted(stop),
-            Self::Unsaid => Ended::Stopped(stop),
+            Self::Received => RunEnd::Interrupted(stop),
+            Self::Missing => RunEnd::Stopped(stop),
         }
     }
 }
 
-/// Says `message` and waits for the answer or for `leash`. After a result the process is still there, in the run;
-/// after anything else nothing of it is left.
+/// Sends the message of the run and follow-ups to its results, until one needs none or a limit is exceeded.
 ///
-/// `reply` sees every result and may say one thing more, in the same conversation.
-pub(super) async fn converse(
-    mut open: Open,
-    mut message: String,
-    leash: &Leash,
-    mut reply: impl FnMut(&ResultFrame) -> Option<String>,
-) -> Run {
-    let mut before = Progress::default();
+/// After a result the process is still running, in [`TurnOutcome::process`]; after any other end it has exited.
+pub(crate) async fn run_turn(
+    run: &Run,
+    launch: &PreparedLaunch<'_>,
+    process: AgentProcess,
+    draft: &mut ReportDraft,
+) -> TurnOutcome {
+    let began = std::time::Instant::now();
+    let control = Arc::clone(&process.control);
+    let task = launch.task(run, &control, draft).await;
+    let message = run.request.message(task, &run.caller.name, run.id);
+    let mut follow_ups = FollowUps::new(&message, &launch.output_contract, &launch.limits.meter);
+    let (end, progress, process) =
+        exchange(process, &message, &launch.limits, &mut follow_ups).await;
+    if let Some(said) = follow_ups.retried_error {
+        let said = shorten(&one_line(&said), 200);
+        draft.notes.push(format!("The API failed once ({said}), and was asked again."));
+    }
+    let (process, stderr) = match process {
+        Ok(process) => (Some(process), String::new()),
+        Err(stderr) => (None, stderr),
+    };
+    let outcome = TurnOutcome { end, progress, stderr, process, seen: control.observations() };
+    if !turn_was_completed(&outcome) {
+        draft.notes.extend(launch.limits.meter.last_api_error());
+    }
+    outcome.seen.clock.add_phases(began, &mut draft.timing);
+    draft.add_process(&launch.registered.recorder, &outcome);
+    outcome
+}
+
+/// Process after its last turn: still running, or the end of its stderr.
+type ProcessAfterTurn = Result<AgentProcess, String>;
+
+/// Runs turns until a result needs no follow-up, or until a limit is exceeded.
+async fn exchange(
+    mut process: AgentProcess,
+    message: &str,
+    limits: &RunLimits,
+    follow_ups: &mut FollowUps<'_>,
+) -> (RunEnd, TurnProgress, ProcessAfterTurn) {
+    let mut message = message.to_owned();
+    let mut before = TurnProgress::default();
     loop {
-        open.bridge.prompts(&message);
-        let (ended, progress) = turn(&mut open, &message, leash).await;
+        process.control.prompt_sent(&message);
+        let (ended, progress) = run_single_turn(&mut process, &message, limits).await;
         let cost_usd = progress.cost_usd;
-        let progress = together(&before, progress);
+        let progress = add_usage(&before, progress);
         let result = match ended {
-            Ok(Ending::Result(result)) => result,
+            Ok(TurnResult::Result(result)) => result,
             Ok(ending) => {
-                if let Some(meter) = &leash.meter {
-                    meter.turn_broke_off(cost_usd);
-                }
-                let end = open.end_after(&ending).await;
-                return over(&open, Ended::NoResult(ending, end), progress);
+                limits.meter.turn_aborted(cost_usd);
+                let end = process.stop_after(&ending).await;
+                return (
+                    RunEnd::NoResult(ending, end),
+                    progress,
+                    Err(process.process.stderr_tail()),
+                );
             }
             Err((stop, last_word)) => {
-                open.end().await;
-                return over(&open, last_word.ended(stop), progress);
+                process.stop().await;
+                return (last_word.run_end(stop), progress, Err(process.process.stderr_tail()));
             }
         };
-        open.bridge.has_stopped(&result);
-        let Some(more) = reply(result.as_ref()) else {
-            let (ended, stderr) = (Ended::Result(result), String::new());
-            return Run { ended, progress, stderr, open: Some(open) };
-        };
-        message = more;
+        process.control.turn_stopped(&result);
+        match follow_ups.follow_up(&result) {
+            None => return (RunEnd::Result(result), progress, Ok(process)),
+            Some(next) => message = next,
+        }
         before = progress;
     }
 }
 
-/// The run of a process that is gone.
-fn over(open: &Open, ended: Ended, progress: Progress) -> Run {
-    Run { ended, progress, stderr: open.process.stderr_tail(), open: None }
-}
-
-/// One turn, to an end of its own or ours.
-async fn turn(
-    open: &mut Open,
+/// Runs one turn until its result or until a limit is exceeded.
+async fn run_single_turn(
+    open: &mut AgentProcess,
     message: &str,
-    leash: &Leash,
-) -> (Result<Ending, (Stop, LastWord)>, Progress) {
-    let handle = open.conversation.handle();
-    let turn = open.conversation.turn(message);
+    limits: &RunLimits,
+) -> (Result<TurnResult, (LimitHit, InterruptResult)>, TurnProgress) {
+    let handle = open.client.handle();
+    let turn = open.client.turn(message);
     tokio::pin!(turn);
     tokio::select! {
-        TurnEnd { ending, progress } = &mut turn => match leash.over() {
-            // A tool was refused for it, which ends the turn like an answer would.
-            Some(failure) => (Err((Stop::Over(failure), LastWord::Said)), progress),
-            None => (Ok(ending), progress),
+        TurnEnd { result, progress } = &mut turn => match limits.meter.over() {
+            // A tool was denied because of the limit; such a turn ends like an answered one.
+            Some(failure) => (Err((LimitHit::UsageLimit(failure), InterruptResult::Received)), progress),
+            None => (Ok(result), progress),
         },
-        stop = leash.pulled(open.bridge.signs()) => {
+        stop = limits.exceeded(open.control.activity()) => {
             let last_word = interrupt(&handle, turn).await;
             (Err((stop, last_word)), handle.progress())
         }
     }
 }
 
-/// Several turns of one call: what they cost counts together, what was written last counts.
-fn together(before: &Progress, mut now: Progress) -> Progress {
+/// Adds the usage of an earlier turn of the same run; the text of the later turn counts.
+fn add_usage(before: &TurnProgress, mut now: TurnProgress) -> TurnProgress {
     now.cost_usd += before.cost_usd;
     now.turns += before.turns;
     now.usage += before.usage;
     now
 }
 
-/// Asks the turn to end, and gives it a moment: its result has the cost.
-async fn interrupt(handle: &Handle, turn: impl Future<Output = TurnEnd>) -> LastWord {
+/// Interrupts the turn and waits up to 600 ms for its result.
+async fn interrupt(handle: &ClaudeHandle, turn: impl Future<Output = TurnEnd>) -> InterruptResult {
     handle.interrupt();
-    match timeout(LAST_WORD, turn).await {
-        Ok(TurnEnd { ending: Ending::Result(_), .. }) => LastWord::Said,
-        Ok(_) | Err(_) => LastWord::Unsaid,
+    match timeout(INTERRUPT_TIMEOUT, turn).await {
+        Ok(TurnEnd { result: TurnResult::Result(_), .. }) => InterruptResult::Received,
+        Ok(_) | Err(_) => InterruptResult::Missing,
+    }
+}
+
+/// Returns the feedback on an invalid answer, while retries are left.
+type RetryFeedback<'a> = Box<dyn FnMut(&ResultFrame) -> Option<String> + Send + 'a>;
+
+/// Follow-ups of one run in one session.
+pub(crate) struct FollowUps<'a> {
+    message: String,
+    meter: &'a Arc<UsageMeter>,
+    retry_feedback: RetryFeedback<'a>,
+    /// Text of the API error that was retried.
+    pub(crate) retried_error: Option<String>,
+}
+
+impl<'a> FollowUps<'a> {
+    pub(crate) fn new(
+        message: &str,
+        wanted: &'a OutputContract,
+        meter: &'a Arc<UsageMeter>,
+    ) -> Self {
+        Self {
+            message: message.to_owned(),
+            meter,
+            retry_feedback: Box::new(wanted.retry_feedback()),
+            retried_error: None,
+        }
+    }
+
+    /// Returns the follow-up to a result, if any.
+    pub(crate) fn follow_up(&mut self, result: &ResultFrame) -> Option<String> {
+        if result.is_success() {
+            (self.retry_feedback)(result)
+        } else {
+            self.retry_after_api_error(result)
+        }
+    }
+
+    /// Repeats the message once after a transient API error.
+    ///
+    /// Not after a tool call: the tool could run twice.
+    fn retry_after_api_error(&mut self, result: &ResultFrame) -> Option<String> {
+        if self.meter.tool_was_used()
+            || self.retried_error.is_some()
+            || !api_failure(result).is_transient()
+        {
+            return None;
+        }
+        self.retried_error = Some(result.result.clone().unwrap_or_default());
+        Some(self.message.clone())
     }
 }

@@ -1,237 +1,254 @@
-//! Watches what a run uses while it uses it. The CLI has limits of its own and was seen to hang at them: these hold without it.
+//! Usage meter of a run: turns, costs and API failures as they happen.
+//!
+//! The CLI was observed to hang at its own limits; the limits here are enforced without it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::budget::{Tab, call_exceeded};
-use super::on_disk::on_disk;
+use super::budget::{RunBudget, run_budget_exceeded};
 use crate::catalog::Agent;
 use crate::claude::Observation;
-use crate::outcome::{Code, Failure, Trouble};
+use crate::outcome::{ApiFailure, Code, Failure};
+use crate::util::{Mutex, run_blocking};
 
-/// How long the CLI may take to say that the turns are used up.
-const TURNS_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 3_000 });
-/// How long a message may go on after it has asked for a tool, before the tool is no longer held back.
-const MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
-/// An attempt that is refused may be cured by a fresh sign-in, which the CLI tries once by itself.
-const ATTEMPTS: u64 = 2;
+/// Time within which the CLI must end the run itself after the tools of the last allowed turn.
+const MAX_TURNS_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 3_000 });
+/// Limit of the wait for the end of a message; its tool call is decided after that, even if the cost is
+/// unknown.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Rejected attempts before the run is stopped. The CLI refreshes its sign-in once after the first.
+const MAX_REJECTED_ATTEMPTS: u64 = 2;
 
-/// The meter of one run, whichever processes it has.
-pub(super) struct Meter {
+/// Usage of one run, over all its processes.
+pub(crate) struct UsageMeter {
     agent: Arc<Agent>,
-    tally: Mutex<Tally>,
-    spent: watch::Sender<Spent>,
-    /// The number of the last payment that others can see; absent where no budget is shared with them.
-    settled: Option<watch::Receiver<u64>>,
-    over: watch::Sender<Option<Failure>>,
+    tally: Mutex<UsageCounters>,
+    cost: watch::Sender<MeteredCost>,
+    /// Sequence number of the last cost that was posted and checked; `None` if no budget is shared with
+    /// other runs.
+    checked: Option<watch::Receiver<u64>>,
+    exceeded: watch::Sender<Option<Failure>>,
 }
 
 #[derive(Default)]
-struct Tally {
-    /// Of turns that are over.
-    cost_before: f64,
-    messages_before: u64,
-    /// Of the turn that is going on.
+struct UsageCounters {
+    /// Cost of completed turns, in US dollars.
+    previous_cost_usd: f64,
+    previous_messages: u64,
+    /// Messages of the current turn.
     messages: u64,
-    tools_at_work: i64,
+    running_tools: i64,
     tool_was_used: bool,
-    /// What the API said last, as long as nothing came of it.
-    refusal: Option<String>,
-    /// Which turn it is, so that a late alarm is not for the next.
+    /// Last error of the API, cleared by the next message.
+    last_api_error: Option<String>,
+    /// Number of the current turn; a timer of an earlier turn is ignored.
     turn: u64,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
-struct Spent {
+struct MeteredCost {
     cost_usd: f64,
-    goes_on: bool,
-    number: u64,
-    /// A message is being written, and what it costs not known yet.
+    turn_continues: bool,
+    sequence: u64,
+    /// True while a message is being written and its cost is unknown.
     is_writing: bool,
 }
 
-impl Meter {
-    /// Begins to count. What is spent goes to the `tab` at once, and comes back if others have spent the rest.
-    pub(super) fn start(agent: Arc<Agent>, tab: Option<Arc<Tab>>) -> Arc<Self> {
-        let (spent, news) = watch::channel(Spent::default());
-        let (over, _) = watch::channel(None);
-        let settled = tab.and_then(|tab| {
-            let (paid, settled) = watch::channel(0);
-            let is_shared = tab.has_shared_budget();
-            tokio::spawn(pay_as_it_goes(tab, news, paid, over.clone()));
-            is_shared.then_some(settled)
-        });
-        Arc::new(Self { agent, tally: Mutex::default(), spent, settled, over })
+impl UsageMeter {
+    /// Starts metering.
+    ///
+    /// Costs are posted to `budget` in a background task, which also checks the shared budgets.
+    pub(crate) fn start(agent: Arc<Agent>, budget: Arc<RunBudget>) -> Arc<Self> {
+        let (cost, costs) = watch::channel(MeteredCost::default());
+        let (exceeded, _) = watch::channel(None);
+        let (posted, checked) = watch::channel(0);
+        let checked = budget.has_shared_budget().then_some(checked);
+        tokio::spawn(post_costs(budget, costs, posted, exceeded.clone()));
+        Arc::new(Self { agent, tally: Mutex::default(), cost, checked, exceeded })
     }
 
-    /// Waits until the run must end, and says why.
-    pub(super) async fn overrun(&self) -> Failure {
-        let mut over = self.over.subscribe();
+    /// Waits until a limit is exceeded and returns the failure. Cancel-safe.
+    pub(crate) async fn wait_exceeded(&self) -> Failure {
+        let mut over = self.exceeded.subscribe();
         let passed = over.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
         match passed {
             Some(failure) => failure,
-            // The sender is here: this does not happen.
+            // Unreachable: `self` owns the sender.
             None => std::future::pending().await,
         }
     }
 
-    /// Why the run has used too much, if it has.
-    pub(super) fn over(&self) -> Option<Failure> {
-        self.over.borrow().clone()
+    /// Returns the first exceeded limit, if any.
+    pub(crate) fn over(&self) -> Option<Failure> {
+        self.exceeded.borrow().clone()
     }
 
-    /// Waits until everything spent so far is held against the budgets, so that what the message that passes one of them asks
-    /// for is not done: the CLI asks about tools while the message is still being written, and other runs pay too.
-    pub(super) async fn settled(&self) {
-        if self.settled.is_none() && self.agent.limits.max_budget_usd.is_none() {
+    /// Waits until all costs so far are checked against the budgets.
+    ///
+    /// The CLI asks about a tool while the message is still being written. Without this wait, a message that exceeds a
+    /// budget could still run its tools. Waits at most 10 s for the message; returns at once if no budget applies.
+    pub(crate) async fn settled(&self) {
+        if self.checked.is_none() && self.agent.limits.max_budget_usd.is_none() {
             return;
         }
-        let mut spent = self.spent.subscribe();
+        let mut spent = self.cost.subscribe();
         let written = spent.wait_for(|spent| !spent.is_writing);
-        // The senders live as long as the run, so what is waited for comes, or the time is over.
-        let _ = timeout(MESSAGE_PATIENCE, written).await;
-        let number = self.spent.borrow().number;
-        if let Some(mut settled) = self.settled.clone() {
+        // The senders live as long as the run: either the value arrives or the timeout expires.
+        let _ = timeout(MESSAGE_TIMEOUT, written).await;
+        let number = self.cost.borrow().sequence;
+        if let Some(mut settled) = self.checked.clone() {
             let _ = settled.wait_for(|settled| *settled >= number).await;
         }
     }
 
-    /// Whether a tool was asked for, which may have run: from then on nothing is tried twice.
-    pub(super) fn tool_was_used(&self) -> bool {
-        self.tally().tool_was_used
+    /// Returns `true` once a tool was requested. The tool may have run, so nothing is retried after that.
+    pub(crate) fn tool_was_used(&self) -> bool {
+        self.tally.lock().tool_was_used
     }
 
-    /// Counts what is seen.
-    pub(super) fn observe(self: &Arc<Self>, observation: &Observation<'_>) {
+    /// Updates the counters with an observation of the output stream.
+    pub(crate) fn observe(self: &Arc<Self>, observation: &Observation<'_>) {
         match observation {
-            Observation::MessageStarted => self.spent.send_modify(|spent| spent.is_writing = true),
-            Observation::Spent { cost_usd, goes_on } => self.spend(*cost_usd, *goes_on),
+            Observation::MessageStarted => self.cost.send_modify(|spent| spent.is_writing = true),
+            Observation::MessageEnded { cost_usd, continues } => {
+                self.update_turn_cost(*cost_usd, *continues);
+            }
             Observation::Turn { turns } => self.count_message(*turns),
             Observation::ToolStarted { .. } => self.tool_started(),
             Observation::ToolFinished { .. } => self.tool_finished(),
             Observation::TurnFinished { cost_usd, .. } => self.turn_finished(*cost_usd),
             Observation::ApiRetry { attempt, max_retries, status, error, .. } => {
-                self.tally().refusal = Some(refusal(*attempt, *max_retries, *status, error));
-                self.refused(*attempt, *status, error);
+                self.tally.lock().last_api_error =
+                    Some(refusal(*attempt, *max_retries, *status, error));
+                self.request_rejected(*attempt, *status, error);
             }
             Observation::SessionStarted(_)
             | Observation::Text(_)
-            | Observation::Writing
+            | Observation::PartialContent
             | Observation::PermissionDenied { .. }
             | Observation::StaleResult => {}
         }
     }
 
-    /// What the API said last, where the run has waited for it since: for a run that ends by waiting.
-    pub(super) fn refusal(&self) -> Option<String> {
-        self.tally().refusal.clone()
+    /// Describes the last API error if no message followed it, for a run that ended while the CLI was
+    /// retrying.
+    pub(crate) fn last_api_error(&self) -> Option<String> {
+        self.tally.lock().last_api_error.clone()
     }
 
-    /// The turn ended without a result: what it had cost by then was spent all the same.
-    pub(super) fn turn_broke_off(&self, cost_usd: f64) {
+    /// Counts the cost of a turn that ended without a result.
+    pub(crate) fn turn_aborted(&self, cost_usd: f64) {
         self.turn_finished(cost_usd);
     }
 
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    fn exceed(&self, failure: Failure) {
+        stop(&self.exceeded, failure);
     }
 
-    fn stop(&self, failure: Failure) {
-        self.over.send_if_modified(|over| {
-            let first = over.is_none();
-            if first {
-                *over = Some(failure);
-            }
-            first
-        });
+    fn update_turn_cost(&self, of_this_turn: f64, continues: bool) {
+        let cost_usd = self.tally.lock().previous_cost_usd + of_this_turn;
+        self.publish_cost(cost_usd, continues);
     }
 
-    fn spend(&self, of_this_turn: f64, goes_on: bool) {
-        let cost_usd = self.tally().cost_before + of_this_turn;
-        self.tell(cost_usd, goes_on);
-    }
-
-    fn tell(&self, cost_usd: f64, goes_on: bool) {
-        self.spent.send_modify(|spent| {
-            *spent = Spent { cost_usd, goes_on, number: spent.number + 1, is_writing: false };
+    fn publish_cost(&self, cost_usd: f64, continues: bool) {
+        self.cost.send_modify(|spent| {
+            *spent = MeteredCost {
+                cost_usd,
+                turn_continues: continues,
+                sequence: spent.sequence + 1,
+                is_writing: false,
+            };
         });
         if let Some(most) = self.agent.limits.max_budget_usd.filter(|most| cost_usd >= *most) {
-            self.stop(call_exceeded(&self.agent, most, cost_usd));
+            self.exceed(run_budget_exceeded(&self.agent, most, cost_usd));
         }
     }
 
     fn count_message(&self, messages: u64) {
         let all = {
-            let mut tally = self.tally();
+            let mut tally = self.tally.lock();
             tally.messages = messages;
-            tally.refusal = None;
-            tally.messages_before + messages
+            tally.last_api_error = None;
+            tally.previous_messages + messages
         };
         if self.agent.limits.max_turns.is_some_and(|most| all > u64::from(most)) {
-            self.stop(turns_used_up(&self.agent));
+            self.exceed(max_turns_exceeded(&self.agent));
         }
     }
 
     fn tool_started(&self) {
-        let mut tally = self.tally();
-        tally.tools_at_work += 1;
+        let mut tally = self.tally.lock();
+        tally.running_tools += 1;
         tally.tool_was_used = true;
     }
 
-    /// After the last turn's tools the CLI must say that the turns are used up; where it does not, we do.
+    /// Starts a timer after the tools of the last allowed turn: if the CLI does not end the run itself, it
+    /// is stopped.
     fn tool_finished(self: &Arc<Self>) {
         let (turn, is_last) = {
-            let mut tally = self.tally();
+            let mut tally = self.tally.lock();
             tally.tool_was_used = true;
-            tally.tools_at_work -= 1;
-            let all = tally.messages_before + tally.messages;
+            tally.running_tools -= 1;
+            let all = tally.previous_messages + tally.messages;
             let used_up = self.agent.limits.max_turns.is_some_and(|most| all >= u64::from(most));
-            (tally.turn, used_up && tally.tools_at_work <= 0)
+            (tally.turn, used_up && tally.running_tools <= 0)
         };
         if !is_last {
             return;
         }
         let meter = Arc::downgrade(self);
         tokio::spawn(async move {
-            sleep(TURNS_PATIENCE).await;
+            sleep(MAX_TURNS_TIMEOUT).await;
             let Some(meter) = meter.upgrade() else { return };
-            let hangs = meter.tally().turn == turn;
+            let hangs = meter.tally.lock().turn == turn;
             if hangs {
-                meter.stop(turns_used_up(&meter.agent));
+                meter.exceed(max_turns_exceeded(&meter.agent));
             }
         });
     }
 
     fn turn_finished(&self, cost_usd: f64) {
         let cost_usd = {
-            let mut tally = self.tally();
-            tally.cost_before += cost_usd;
-            tally.messages_before += tally.messages;
+            let mut tally = self.tally.lock();
+            tally.previous_cost_usd += cost_usd;
+            tally.previous_messages += tally.messages;
             tally.messages = 0;
-            tally.tools_at_work = 0;
+            tally.running_tools = 0;
             tally.turn += 1;
-            tally.cost_before
+            tally.previous_cost_usd
         };
-        self.tell(cost_usd, false);
+        self.publish_cost(cost_usd, false);
     }
 
-    /// The CLI asks a refusing API ten times, over minutes; what will stay is said at once.
-    fn refused(&self, attempt: u64, status: Option<u64>, error: &str) {
-        let trouble = Trouble::of(status, Some(error), "");
-        if attempt < ATTEMPTS || !trouble.will_stay() {
+    /// Stops the run on the second rejection that retrying cannot fix; the CLI would retry ten times, over
+    /// minutes.
+    fn request_rejected(&self, attempt: u64, status: Option<u64>, error: &str) {
+        let trouble = ApiFailure::classify(status, Some(error), "");
+        if attempt < MAX_REJECTED_ATTEMPTS || !trouble.is_permanent() {
             return;
         }
         let status = status.map_or(String::new(), |status| format!(" (HTTP {status})"));
         let message =
             format!("the API refuses the requests of `{}`: {error}{status}", self.agent.name);
-        self.stop(Failure::new(Code::ClaudeFailed, message, trouble.help()));
+        self.exceed(Failure::new(Code::ClaudeFailed, message, trouble.help()));
     }
 }
 
-/// One sentence about an API that is asked again and again.
+/// Records the first exceeded limit; later ones are ignored.
+fn stop(over: &watch::Sender<Option<Failure>>, failure: Failure) {
+    over.send_if_modified(|over| {
+        let first = over.is_none();
+        if first {
+            *over = Some(failure);
+        }
+        first
+    });
+}
+
+/// Describes an API error that the CLI retries.
 fn refusal(attempt: u64, most: u64, status: Option<u64>, error: &str) -> String {
     let said = match status {
         Some(status) => format!("did not take the request: {error} (HTTP {status})"),
@@ -240,34 +257,36 @@ fn refusal(attempt: u64, most: u64, status: Option<u64>, error: &str) -> String 
     format!("The API {said}; attempt {attempt} of {most} was to follow.")
 }
 
-/// Why a run that has used its turns goes on no longer.
-pub(super) fn turns_used_up(agent: &Agent) -> Failure {
+/// Failure of a run that used up `max_turns`.
+pub(crate) fn max_turns_exceeded(agent: &Agent) -> Failure {
     let most = agent.limits.max_turns.map_or(String::new(), |turns| format!(" of {turns}"));
     let message = format!("`{}` used up its turns{most} before it had an answer", agent.name);
     let help = format!("raise `max_turns` in {}, or ask for less", agent.file.display());
     Failure::new(Code::MaxTurns, message, help)
 }
 
-/// Writes every payment down as it comes, so that other runs see it and a crash does not lose it.
-async fn pay_as_it_goes(
-    tab: Arc<Tab>,
-    mut news: watch::Receiver<Spent>,
+/// Posts each cost to the ledger as it arrives, so that parallel runs see it and a crash does not lose
+/// it.
+async fn post_costs(
+    budget: Arc<RunBudget>,
+    mut news: watch::Receiver<MeteredCost>,
     settled: watch::Sender<u64>,
     over: watch::Sender<Option<Failure>>,
 ) {
     while news.changed().await.is_ok() {
-        let Spent { cost_usd, goes_on, number, .. } = *news.borrow_and_update();
+        let MeteredCost { cost_usd, turn_continues: continues, sequence: number, .. } =
+            *news.borrow_and_update();
         if number == *settled.borrow() {
             continue;
         }
-        let paying = Arc::clone(&tab);
-        let checked = on_disk(move || {
-            paying.note(cost_usd);
-            // An answer that is there has been paid for; only what would cost more is stopped.
-            if goes_on { paying.check() } else { Ok(()) }
+        let paying = Arc::clone(&budget);
+        let checked = run_blocking(move || {
+            paying.post(cost_usd);
+            // A complete answer has been paid for; stop only a run that would cost more.
+            if continues { paying.check() } else { Ok(()) }
         });
         if let Some(Err(failure)) = checked.await {
-            over.send_if_modified(|over| over.replace(failure).is_none());
+            stop(&over, failure);
         }
         settled.send_replace(number);
     }

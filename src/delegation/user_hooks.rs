@@ -1,186 +1,303 @@
-//! What a hook of the user's has said, and what follows from it. Nothing a hook says can grant anything.
+//! User hooks of one agent: shell commands that are asked before an event or notified after it.
+//!
+//! A hook can deny, never allow.
 
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
+use tokio_util::task::TaskTracker;
 
-use crate::base::{one_line, shorten};
-use crate::catalog::{Hook, OnFailure};
-use crate::claude::HookVerdict;
-use crate::worker::{BriefEnd, ProcessEnd, Said, StartFailed};
+use crate::catalog::{Agent, OnFailure, UserHook};
+use crate::claude::HookDecision;
+use crate::config::env_vars;
+use crate::process::{
+    CommandEnd, CommandOutput, ProcessEnd, ProcessSpec, SpawnError, SymlinkPolicy, run_command,
+};
+use crate::util::{RunId, one_line, shorten};
 
-/// What is kept of a reason: it goes to the model.
-const MAX_REASON: usize = 2_000;
-/// The fields that a hook may answer with, besides what is read here.
-const PASSED_ON: [&str; 2] = ["additionalContext", "systemMessage"];
+/// Limit of the output that is read from a hook.
+const MAX_OUTPUT_BYTES: u64 = 1 << 20;
+/// Environment variables that a hook inherits. None of them holds a credential.
+const INHERITED_VARIABLES: [&str; 10] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 
-/// What one hook wants, weakest first: the strongest of several counts.
+#[derive(Clone)]
+pub(crate) struct UserHooks {
+    agent: Arc<Agent>,
+    root: PathBuf,
+    tasks: TaskTracker,
+}
+
+impl UserHooks {
+    pub(crate) fn new(agent: &Arc<Agent>, root: PathBuf, tasks: TaskTracker) -> Self {
+        Self { agent: Arc::clone(agent), root, tasks }
+    }
+
+    /// Runs all matching hooks in parallel and combines their results; `None` if none matches.
+    pub(crate) async fn run_matching(
+        &self,
+        event: &str,
+        payload: &Map<String, Value>,
+    ) -> Option<CombinedHookResult> {
+        let meant: Vec<&UserHook> = self.matching(event, payload).collect();
+        if meant.is_empty() {
+            return None;
+        }
+        let input = Value::Object(payload.clone()).to_string().into_bytes();
+        let answers = meant.into_iter().map(|hook| self.run(hook, input.clone()));
+        Some(CombinedHookResult::combine(join_all(answers).await))
+    }
+
+    /// Runs the matching hooks in a background task and ignores their results. Shutdown waits for the task.
+    pub(crate) fn notify(&self, event: &str, payload: &Map<String, Value>) {
+        if self.matching(event, payload).next().is_none()
+            || tokio::runtime::Handle::try_current().is_err()
+        {
+            return;
+        }
+        let (hooks, event, payload) = (self.clone(), event.to_owned(), payload.clone());
+        self.tasks.spawn(async move { hooks.run_matching(&event, &payload).await });
+    }
+
+    fn matching<'a>(
+        &'a self,
+        event: &'a str,
+        payload: &'a Map<String, Value>,
+    ) -> impl Iterator<Item = &'a UserHook> {
+        // Events without a subject match every matcher, as in Claude Code.
+        let name = matcher_field(event)
+            .map(|key| payload.get(key).and_then(Value::as_str).unwrap_or_default());
+        let is_meant = move |hook: &&UserHook| {
+            let fits = match (&hook.matcher, name) {
+                (Some(matcher), Some(name)) => matcher.matches(name),
+                (None, _) | (_, None) => true,
+            };
+            hook.event == event && fits
+        };
+        self.agent.hooks.iter().filter(is_meant)
+    }
+
+    async fn run(&self, hook: &UserHook, input: Vec<u8>) -> HookResult {
+        let launch = ProcessSpec {
+            label: format!("hook-{}", self.agent.name),
+            // A run id of its own: the process of the run may be swept before a hook that is notified of its end.
+            run: RunId::new(),
+            program: PathBuf::from("/bin/sh"),
+            arguments: vec!["-c".into(), hook.command.clone().into()],
+            environment: self.environment(),
+            working_dir: self.root.clone(),
+            symlinks: SymlinkPolicy::Follow,
+        };
+        parse_result(hook, run_command(launch, input, hook.timeout, MAX_OUTPUT_BYTES).await)
+    }
+
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let inherited = INHERITED_VARIABLES
+            .iter()
+            .filter_map(|name| Some(((*name).into(), env::var_os(name)?)));
+        let root = (env_vars::CLAUDE_PROJECT_DIR.into(), self.root.clone().into());
+        inherited.chain([root]).collect()
+    }
+}
+
+/// Returns the payload field that a hook's matcher is compared with.
+fn matcher_field(event: &str) -> Option<&'static str> {
+    match event {
+        "PreToolUse" | "PostToolUse" | "PostToolUseFailure" | "PermissionRequest"
+        | "PermissionDenied" => Some("tool_name"),
+        "SubagentStart" | "SubagentStop" | "RunQueued" | "RunStarted" => Some("agent_type"),
+        "SessionStart" => Some("source"),
+        "SessionEnd" => Some("reason"),
+        "PreCompact" => Some("trigger"),
+        "Notification" => Some("notification_type"),
+        "RunEnded" => Some("outcome"),
+        _ => None,
+    }
+}
+
+/// Limit of a reason, in characters: the reason is sent to the model.
+const MAX_REASON_CHARS: usize = 2_000;
+/// Fields of a hook's output that are forwarded to Claude Code.
+const FORWARDED_FIELDS: [&str; 2] = ["additionalContext", "systemMessage"];
+
+/// Effect requested by a hook, weakest first: the strongest of several hooks wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wish {
-    /// Nothing; a hook that says `allow` wants no more: the rules decide.
-    Nothing,
-    /// A person shall decide.
+pub(crate) enum HookEffect {
+    /// No objection. `allow` means the same: the agent's rules decide.
+    NoObjection,
+    /// Asks a person.
     Ask(String),
-    /// It must not be.
+    /// Blocks the tool call or prompt.
     Block(String),
-    /// The whole run shall end.
+    /// Stops the run.
     Stop(String),
 }
 
-/// What one hook has answered.
+/// Parsed output of one hook.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct HookAnswer {
-    pub(super) wish: Wish,
-    /// `additionalContext`, `systemMessage`.
-    pub(super) more: Map<String, Value>,
+pub(crate) struct HookResult {
+    pub(crate) effect: HookEffect,
+    pub(crate) forwarded: Map<String, Value>,
 }
 
-impl HookAnswer {
-    fn wishing(wish: Wish) -> Self {
-        Self { wish, more: Map::new() }
+impl HookResult {
+    fn with_effect(effect: HookEffect) -> Self {
+        Self { effect, forwarded: Map::new() }
     }
 }
 
-/// Reads what a hook said: exit 0 with nothing or JSON, exit 2 with a reason; anything else is a failure.
-pub(super) fn read_answer(hook: &Hook, said: Result<Said, StartFailed>) -> HookAnswer {
+/// Parses the result of a hook: exit status 0 with no output or JSON, 2 with the reason on stderr.
+///
+/// Any other result is a failure and has the effect that `on_failure` selects.
+pub(crate) fn parse_result(hook: &UserHook, said: Result<CommandOutput, SpawnError>) -> HookResult {
     let said = match said {
         Ok(said) => said,
-        Err(error) => return failed(hook, &error.to_string()),
+        Err(error) => return hook_failure(hook, &error.to_string()),
     };
     match said.end {
-        BriefEnd::Ended(ProcessEnd::Exited(0)) => read_output(hook, &said.stdout),
-        BriefEnd::Ended(ProcessEnd::Exited(2)) => {
+        CommandEnd::Exited(ProcessEnd::Exited(0)) => parse_output(hook, &said.stdout),
+        CommandEnd::Exited(ProcessEnd::Exited(2)) => {
             let reason = match said.stderr.trim() {
                 "" => "a hook blocked it and gave no reason".to_owned(),
-                reason => shorten(reason, MAX_REASON),
+                reason => shorten(reason, MAX_REASON_CHARS),
             };
-            HookAnswer::wishing(Wish::Block(reason))
+            HookResult::with_effect(HookEffect::Block(reason))
         }
-        BriefEnd::Ended(ProcessEnd::Exited(code)) => {
-            failed(hook, &format!("it ended with exit code {code}; {}", last_words(&said.stderr)))
+        CommandEnd::Exited(ProcessEnd::Exited(code)) => hook_failure(
+            hook,
+            &format!("it ended with exit code {code}; {}", stderr_summary(&said.stderr)),
+        ),
+        CommandEnd::Exited(ProcessEnd::Signaled(signal)) => {
+            hook_failure(hook, &format!("it was ended by signal {signal}"))
         }
-        BriefEnd::Ended(ProcessEnd::Signaled(signal)) => {
-            failed(hook, &format!("it was ended by signal {signal}"))
-        }
-        BriefEnd::Ended(ProcessEnd::Lost) => failed(hook, "its end was not seen"),
-        BriefEnd::TimedOut => {
-            failed(hook, &format!("it had no answer within {} s", hook.timeout.as_secs()))
+        CommandEnd::Exited(ProcessEnd::Lost) => hook_failure(hook, "its end was not seen"),
+        CommandEnd::TimedOut => {
+            hook_failure(hook, &format!("it had no answer within {} s", hook.timeout.as_secs()))
         }
     }
 }
 
-fn failed(hook: &Hook, why: &str) -> HookAnswer {
+fn hook_failure(hook: &UserHook, why: &str) -> HookResult {
     let command = shorten(&one_line(&hook.command), 100);
     let reason = format!("the hook `{command}` failed: {}", one_line(why));
     tracing::warn!(event = hook.event, "{reason}");
-    // Only a question can be answered with no: a broken hook at `Stop` would keep the agent going for ever.
+    // Only events that ask for permission can be blocked: a failing `Stop` hook would keep the agent running forever.
     let is_asked =
         matches!(hook.event.as_str(), "PreToolUse" | "PermissionRequest" | "UserPromptSubmit");
-    HookAnswer::wishing(match hook.on_failure {
-        OnFailure::Block if is_asked => Wish::Block(reason),
-        OnFailure::Block | OnFailure::Allow => Wish::Nothing,
+    HookResult::with_effect(match hook.on_failure {
+        OnFailure::Block if is_asked => HookEffect::Block(reason),
+        OnFailure::Block | OnFailure::Allow => HookEffect::NoObjection,
     })
 }
 
-/// Text that is no JSON is the hook's own talk, as in Claude Code.
-fn read_output(hook: &Hook, text: &str) -> HookAnswer {
+/// Reads stdout. Text that does not begin with `{` is ignored, as in Claude Code.
+fn parse_output(hook: &UserHook, text: &str) -> HookResult {
     if !text.trim_start().starts_with('{') {
-        return HookAnswer::wishing(Wish::Nothing);
+        return HookResult::with_effect(HookEffect::NoObjection);
     }
     match serde_json::from_str(text) {
-        Ok(Value::Object(output)) => read_json(&output),
-        // Half a decision is none.
-        Ok(_) | Err(_) => failed(hook, "its output begins like JSON and is none"),
+        Ok(Value::Object(output)) => parse_json(&output),
+        // Truncated JSON is a failure, not a decision.
+        Ok(_) | Err(_) => hook_failure(hook, "its output begins like JSON and is none"),
     }
 }
 
-fn read_json(output: &Map<String, Value>) -> HookAnswer {
+fn parse_json(output: &Map<String, Value>) -> HookResult {
     let specific = output.get("hookSpecificOutput").and_then(Value::as_object);
     let inside = |key: &str| specific.and_then(|specific| specific.get(key));
-    let text =
-        |value: Option<&Value>| value.and_then(Value::as_str).map(|text| shorten(text, MAX_REASON));
+    let text = |value: Option<&Value>| {
+        value.and_then(Value::as_str).map(|text| shorten(text, MAX_REASON_CHARS))
+    };
     let reason = text(inside("permissionDecisionReason"))
         .or_else(|| text(inside("decision").and_then(|decision| decision.get("message"))))
         .or_else(|| text(output.get("reason")))
         .unwrap_or_else(|| "a hook decided so".to_owned());
     let wish = if output.get("continue") == Some(&Value::Bool(false)) {
-        Wish::Stop(text(output.get("stopReason")).unwrap_or(reason))
+        HookEffect::Stop(text(output.get("stopReason")).unwrap_or(reason))
     } else {
         let decision = inside("permissionDecision")
             .or_else(|| inside("decision").and_then(|decision| decision.get("behavior")))
             .or_else(|| output.get("decision"));
         match decision.and_then(Value::as_str) {
-            Some("deny" | "block") => Wish::Block(reason),
-            Some("ask") => Wish::Ask(reason),
-            // `allow` and `approve` are no more than no objection: what the rules do not allow stays refused.
-            Some(_) | None => Wish::Nothing,
+            Some("deny" | "block") => HookEffect::Block(reason),
+            Some("ask") => HookEffect::Ask(reason),
+            // `allow` and `approve` are ignored: only the agent's rules can allow.
+            Some(_) | None => HookEffect::NoObjection,
         }
     };
-    let more = PASSED_ON
+    let more = FORWARDED_FIELDS
         .iter()
         .filter_map(|key| {
             let value = text(inside(key).or_else(|| output.get(*key)))?;
             Some(((*key).to_owned(), Value::from(value)))
         })
         .collect();
-    HookAnswer { wish, more }
+    HookResult { effect: wish, forwarded: more }
 }
 
-fn last_words(stderr: &str) -> String {
+fn stderr_summary(stderr: &str) -> String {
     match one_line(stderr).as_str() {
         "" => "it said nothing on stderr".to_owned(),
         text => format!("its stderr: {}", shorten(text, 300)),
     }
 }
 
-/// What several hooks say together.
+/// Combined result of all hooks of one event: the strongest effect, all contexts and messages.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Together {
-    pub(super) wish: Wish,
+pub(crate) struct CombinedHookResult {
+    pub(crate) effect: HookEffect,
     context: Vec<String>,
     messages: Vec<String>,
 }
 
-impl Together {
-    pub(super) fn of(answers: Vec<HookAnswer>) -> Self {
-        let mut all = Self { wish: Wish::Nothing, context: Vec::new(), messages: Vec::new() };
+impl CombinedHookResult {
+    pub(crate) fn combine(answers: Vec<HookResult>) -> Self {
+        let mut all =
+            Self { effect: HookEffect::NoObjection, context: Vec::new(), messages: Vec::new() };
         for answer in answers {
-            let told = |key: &str| answer.more.get(key).and_then(Value::as_str).map(str::to_owned);
+            let told =
+                |key: &str| answer.forwarded.get(key).and_then(Value::as_str).map(str::to_owned);
             all.context.extend(told("additionalContext"));
             all.messages.extend(told("systemMessage"));
-            if answer.wish > all.wish {
-                all.wish = answer.wish;
+            if answer.effect > all.effect {
+                all.effect = answer.effect;
             }
         }
         all
     }
 
-    /// For a tool call.
-    pub(super) fn verdict(self) -> HookVerdict {
-        match self.wish {
-            Wish::Nothing => HookVerdict::Proceed,
-            Wish::Ask(reason) => HookVerdict::Ask { reason },
-            Wish::Block(reason) => HookVerdict::Deny { reason },
-            Wish::Stop(reason) => HookVerdict::Stop { reason },
+    /// Converts to the decision of a `PreToolUse` hook.
+    pub(crate) fn decision(self) -> HookDecision {
+        match self.effect {
+            HookEffect::NoObjection => HookDecision::Proceed,
+            HookEffect::Ask(reason) => HookDecision::Ask { reason },
+            HookEffect::Block(reason) => HookDecision::Deny { reason },
+            HookEffect::Stop(reason) => HookDecision::Stop { reason },
         }
     }
 
-    /// Why a request for permission is refused, if it is.
-    pub(super) fn refusal(self) -> Option<String> {
-        match self.wish {
-            Wish::Nothing | Wish::Ask(_) => None,
-            Wish::Block(reason) | Wish::Stop(reason) => Some(reason),
+    /// Returns the reason if the result denies a permission request.
+    pub(crate) fn denial_reason(self) -> Option<String> {
+        match self.effect {
+            HookEffect::NoObjection | HookEffect::Ask(_) => None,
+            HookEffect::Block(reason) | HookEffect::Stop(reason) => Some(reason),
         }
     }
 
-    /// For any other event, in the form a hook prints.
-    pub(super) fn output(self, event: &str) -> Value {
+    /// Converts to hook output JSON for all other events.
+    pub(crate) fn output(self, event: &str) -> Value {
         let mut output = Map::new();
-        match self.wish {
-            Wish::Nothing | Wish::Ask(_) => {}
-            Wish::Block(reason) => {
+        match self.effect {
+            HookEffect::NoObjection | HookEffect::Ask(_) => {}
+            HookEffect::Block(reason) => {
                 output.insert("decision".to_owned(), "block".into());
                 output.insert("reason".to_owned(), reason.into());
             }
-            Wish::Stop(reason) => {
+            HookEffect::Stop(reason) => {
                 output.insert("continue".to_owned(), false.into());
                 output.insert("stopReason".to_owned(), reason.into());
             }

@@ -1,53 +1,51 @@
-//! Which `claude` process a session lives in, and whether it still does.
+//! Identity and liveness of the `claude` process that a main session runs in.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::ProcessStat;
+use crate::process::ProcessStat;
 
-/// A process that cannot be confused with a later one, or with one of another container.
+/// Pid and start time of a process, with the boot id and pid namespace in which they are valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClaudeStamp {
+pub(crate) struct ClaudeProcess {
     pid: i32,
     started: u64,
-    /// The start of the system that the two numbers belong to.
+    /// Boot id: pid and start time are unique within one boot only.
     boot: String,
-    /// The part of the system that they belong to: a container has one of its own.
+    /// Pid namespace: pids of another container cannot be looked up here.
     namespace: String,
 }
 
-/// What is known of a process.
+/// Liveness of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It is there.
-    Lives,
-    /// It is gone.
+pub(crate) enum ProcessLiveness {
+    Alive,
     Ended,
-    /// It belongs to a part of the system that cannot be looked into from here.
+    /// The process belongs to another pid namespace and cannot be looked up.
     Unknown,
 }
 
-impl ClaudeStamp {
-    /// The stamp of a process that can be seen from here.
-    pub fn of(process: ProcessStat) -> Self {
-        let (boot, namespace) = here();
-        Self { pid: process.pid, started: process.started, boot, namespace }
+impl ClaudeProcess {
+    /// Returns the identity of a process of this pid namespace.
+    pub(crate) fn of(process: ProcessStat) -> Self {
+        let (boot, namespace) = boot_and_namespace();
+        Self { pid: process.pid, started: process.start_time, boot, namespace }
     }
 
-    /// Whether exactly this process is still there; one that has ended but was not yet collected is not.
-    pub fn life(&self) -> Life {
-        let (boot, namespace) = here();
+    /// Returns the liveness of exactly this process; a zombie has ended.
+    pub(crate) fn liveness(&self) -> ProcessLiveness {
+        let (boot, namespace) = boot_and_namespace();
         if namespace != self.namespace {
-            return Life::Unknown;
+            return ProcessLiveness::Unknown;
         }
-        let is_it = |now: ProcessStat| now.started == self.started && !now.has_ended();
+        let is_it = |now: ProcessStat| now.start_time == self.started && !now.is_dead();
         let lives = boot == self.boot && ProcessStat::read(self.pid).is_some_and(is_it);
-        if lives { Life::Lives } else { Life::Ended }
+        if lives { ProcessLiveness::Alive } else { ProcessLiveness::Ended }
     }
 }
 
-fn here() -> (String, String) {
+fn boot_and_namespace() -> (String, String) {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     (boot.trim().to_owned(), namespace.to_string_lossy().into_owned())
@@ -58,14 +56,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_a_later_one_and_one_that_cannot_be_seen_are_told_apart() {
-        let own = ClaudeStamp::of(ProcessStat::own().unwrap());
-        assert_eq!(own.life(), Life::Lives);
-        let earlier = ClaudeStamp { started: own.started - 1, ..own.clone() };
-        assert_eq!(earlier.life(), Life::Ended, "its pid was given to another");
-        let rebooted = ClaudeStamp { boot: "another".to_owned(), ..own.clone() };
-        assert_eq!(rebooted.life(), Life::Ended);
-        let elsewhere = ClaudeStamp { namespace: "pid:[1]".to_owned(), ..own };
-        assert_eq!(elsewhere.life(), Life::Unknown);
+    fn liveness_distinguishes_reused_pids_and_other_namespaces() {
+        let own = ClaudeProcess::of(ProcessStat::current().unwrap());
+        assert_eq!(own.liveness(), ProcessLiveness::Alive);
+        let earlier = ClaudeProcess { started: own.started - 1, ..own.clone() };
+        assert_eq!(earlier.liveness(), ProcessLiveness::Ended, "its pid was given to another");
+        let rebooted = ClaudeProcess { boot: "another".to_owned(), ..own.clone() };
+        assert_eq!(rebooted.liveness(), ProcessLiveness::Ended);
+        let elsewhere = ClaudeProcess { namespace: "pid:[1]".to_owned(), ..own };
+        assert_eq!(elsewhere.liveness(), ProcessLiveness::Unknown);
     }
 }

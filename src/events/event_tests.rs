@@ -8,12 +8,12 @@ fn payload(value: Value) -> Map<String, Value> {
 }
 
 fn of_hook(value: Value) -> Value {
-    let event = Event::of_hook(payload(value), &Redactor::default()).expect("it names an event");
+    let event = Event::from_hook(payload(value), &Redactor::default()).expect("it names an event");
     Value::Object(event.into_payload())
 }
 
 #[test]
-fn the_main_agents_events_name_no_agent() {
+fn events_of_the_main_agent_have_no_agent_fields() {
     let event = of_hook(json!({
         "session_id": "s", "transcript_path": "/t/s.jsonl", "hook_event_name": "PreToolUse", "tool_name": "Bash",
         "agent_type": "planted", "agent_transcript_path": "/planted",
@@ -23,7 +23,7 @@ fn the_main_agents_events_name_no_agent() {
 }
 
 #[test]
-fn every_event_of_a_native_subagent_has_all_three() {
+fn events_of_native_subagents_have_all_agent_fields() {
     let event = of_hook(json!({
         "session_id": "s", "transcript_path": "/t/s.jsonl", "hook_event_name": "PreToolUse",
         "agent_id": "a1", "agent_type": "code-reviewer",
@@ -33,23 +33,25 @@ fn every_event_of_a_native_subagent_has_all_three() {
 }
 
 #[test]
-fn what_names_no_event_is_none() {
-    assert!(Event::of_hook(Map::new(), &Redactor::default()).is_none());
-    assert!(Event::of_hook(payload(json!({"hook_event_name": 3})), &Redactor::default()).is_none());
+fn payloads_without_event_name_are_rejected() {
+    assert!(Event::from_hook(Map::new(), &Redactor::default()).is_none());
+    assert!(
+        Event::from_hook(payload(json!({"hook_event_name": 3})), &Redactor::default()).is_none()
+    );
 }
 
 #[test]
-fn an_event_of_ours_has_its_run_and_its_caller() {
+fn run_events_have_run_and_caller() {
     let mut subject = RunSubject::new(RunId::new(), "web", Some(Caller::main()));
     let run = subject.run.to_string();
     let queued = subject.event("RunQueued", json!({ "empty": null }), &Redactor::default());
-    assert_eq!(queued.get("agent_id").unwrap(), &json!(run));
-    assert_eq!(queued.get("agent_transcript_path"), Some(&Value::Null), "none is known yet");
-    assert!(queued.get("empty").is_none());
+    assert_eq!(queued.fields.get("agent_id").unwrap(), &json!(run));
+    assert_eq!(queued.fields.get("agent_transcript_path"), Some(&Value::Null), "none is known yet");
+    assert!(queued.fields.get("empty").is_none());
     subject.transcript = Some("/t/x.jsonl".into());
     subject.session_id = Some("x".to_owned());
     let stop = subject.event("Stop", json!({}), &Redactor::default());
-    let line: Value = serde_json::from_str(&number(7, &stop.body())).unwrap();
+    let line: Value = serde_json::from_str(&with_sequence_number(7, &stop.encode_body())).unwrap();
     assert_eq!(
         line,
         json!({
@@ -61,16 +63,16 @@ fn an_event_of_ours_has_its_run_and_its_caller() {
 }
 
 #[test]
-fn a_native_subagent_inside_of_ours_names_its_parent() {
+fn native_subagents_of_a_run_have_a_parent() {
     let subject = RunSubject::new(RunId::new(), "web", None);
     let inner = payload(json!({
         "hook_event_name": "SubagentStart", "agent_id": "n1", "agent_type": "Explore", "transcript_path": "/t/x.jsonl",
     }));
     let event = subject.hook_event(inner, &Redactor::default());
-    assert_eq!(event.get("agent_id").unwrap(), "n1");
-    assert_eq!(event.get("agent_transcript_path").unwrap(), "/t/x/subagents/agent-n1.jsonl");
-    assert_eq!(event.get("parent_agent_type").unwrap(), "web");
-    assert_eq!(event.get("run_id").unwrap(), &json!(subject.run.to_string()));
+    assert_eq!(event.fields.get("agent_id").unwrap(), "n1");
+    assert_eq!(event.fields.get("agent_transcript_path").unwrap(), "/t/x/subagents/agent-n1.jsonl");
+    assert_eq!(event.fields.get("parent_agent_type").unwrap(), "web");
+    assert_eq!(event.fields.get("run_id").unwrap(), &json!(subject.run.to_string()));
 }
 
 #[test]
@@ -78,13 +80,13 @@ fn h3_a_name_with_a_line_break_stays_one_line() {
     let subject = RunSubject::new(RunId::new(), "x\ny\u{2028}", None);
     let line = subject
         .event("RunStarted", json!({"prompt": "a\n{\"forged\":1}"}), &Redactor::default())
-        .body();
+        .encode_body();
     assert!(!line.contains(['\n', '\u{2028}']));
     assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["agent_type"], "x\ny\u{2028}");
 }
 
 #[test]
-fn a_huge_event_keeps_who_and_what() {
+fn an_oversized_event_keeps_its_leading_fields() {
     let subject = RunSubject::new(RunId::new(), "web", None);
     let many: Vec<String> = (0..60).map(|_| "y".repeat(1_900)).collect();
     let event = subject.event(
@@ -92,7 +94,7 @@ fn a_huge_event_keeps_who_and_what() {
         json!({"tool_name": "Bash", "tool_response": many}),
         &Redactor::default(),
     );
-    let line = event.body();
+    let line = event.encode_body();
     assert!(line.len() < 4_000);
     let line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!((&line["tool_name"], &line["agent_type"]), (&json!("Bash"), &json!("web")));

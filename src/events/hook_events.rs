@@ -1,105 +1,112 @@
-//! Events of Claude Code's own agents: written by its hook, one process for each, and ended by whoever finds that the session
-//! they belong to was killed.
+//! Events of Claude Code's own agents, written by its hooks, and ends for sessions that were killed.
 //!
-//! Both happen under the log's lock, together with the session's card: so every start has exactly one end.
+//! Both happen under the log's lock together with the update of the session's open-session file, so that every start
+//! gets exactly one end.
 
 use std::io;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::claude_stamp::{ClaudeStamp, Life};
+use super::claude_process::{ClaudeProcess, ProcessLiveness};
+use super::close_interrupted::OpenSpans;
 use super::event::Event;
-use super::event_reader::read_about;
-use super::events::EventLog;
-use super::redaction::Redactor;
-use super::session_card::{SessionCard, SessionCards};
-use super::unclosed::Unclosed;
-use crate::base::now;
+use super::log::{EventLog, LOCK_TIMEOUT};
+use super::open_sessions::{OpenSession, OpenSessions};
+use super::reader::read_containing;
+use crate::util::{Redactor, now};
 
-/// How long the log may be busy for somebody who ends what others have left.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The card of a killed session is kept for so long, for what its orphans still report.
-const AFTERLIFE: Duration = Duration::from_mins(1);
-/// A session of a container that cannot be looked into is over when nothing came from it for so long.
-const SILENCE: Duration = Duration::from_hours(7 * 24);
-/// Why a session is over that nobody ended.
-const KILLED: &str = "the claude process ended";
+/// Time for which the file of a killed session is kept, to ignore events of its orphaned subprocesses.
+const KILLED_RETENTION: Duration = Duration::from_mins(1);
+/// Silence after which a session in another pid namespace counts as ended.
+const SILENCE_TIMEOUT: Duration = Duration::from_hours(7 * 24);
+/// Reason given in the ends that are written for a killed session.
+const KILLED_REASON: &str = "the claude process ended";
 
-/// When it was found that a session is over.
+/// Time at which the end of a session was detected; determines the durations of its open spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noticed {
-    /// At once: durations go until now.
-    AtOnce,
-    /// Some time later: durations go until its last event.
+pub(crate) enum EndDetection {
+    /// Detected when it happened: open spans end now.
+    Immediate,
+    /// Detected later: open spans end with the session's last event.
     Later,
 }
 
 impl EventLog {
-    /// Writes an event of Claude Code's own agents at once, with the time since its partner, and before it the ends of
-    /// what ends with it. `claude` finds the process that it comes from; it is asked only where that is not known yet, for
-    /// Claude Code waits meanwhile. Says whether the payload names an event.
-    pub fn append_hook(
+    /// Writes an event of a hook synchronously, after the ends that it implies.
+    ///
+    /// Adds the time since the start event of the same span.
+    ///
+    /// Claude Code waits for the hook, so `claude` (which searches the process table) is called only if the process of
+    /// the session is not known. Waits for the lock at most `timeout`. Returns false if the payload names no event.
+    pub(crate) fn append_hook(
         &self,
         mut payload: Map<String, Value>,
-        claude: impl FnOnce() -> Option<ClaudeStamp>,
-        patience: Duration,
+        claude: impl FnOnce() -> Option<ClaudeProcess>,
+        timeout: Duration,
     ) -> io::Result<bool> {
         let redactor = Redactor::default();
-        let cards = SessionCards::beside(self.file());
+        let cards = OpenSessions::beside_log(self.file());
         let session = payload.get("session_id").and_then(Value::as_str).unwrap_or_default();
         let session = session.to_owned();
-        self.exclusively(patience, |write| {
-            let known = cards.read(&session);
+        self.with_lock(timeout, |write| {
+            let (known, readable) = match cards.read(&session) {
+                Ok(known) => (known, Ok(())),
+                Err(error) => (None, Err(error)),
+            };
             let begins = payload.get("hook_event_name").is_some_and(|name| name == "SessionStart");
             if known.as_ref().is_some_and(|card| card.was_killed) && !begins {
                 return Ok(true);
             }
             let mut card =
-                known.filter(|card| !card.was_killed).unwrap_or_else(|| SessionCard::new(&session));
+                known.filter(|card| !card.was_killed).unwrap_or_else(|| OpenSession::new(&session));
             if begins || card.claude.is_none() {
                 card.claude = claude();
             }
-            let taken = card.take(&payload, now());
+            let taken = card.apply(&payload, now());
             if let Some(took) = taken.duration_ms {
                 payload.insert("duration_ms".to_owned(), took.into());
             }
-            let events = taken.before.into_iter().chain([payload]);
+            let events = taken.ends_before.into_iter().chain([payload]);
             let events: Option<Vec<Event>> =
-                events.map(|payload| Event::of_hook(payload, &redactor)).collect();
+                events.map(|payload| Event::from_hook(payload, &redactor)).collect();
             let Some(events) = events else { return Ok(false) };
-            // The card before the line: a session whose start is written can always be found. An event is written
-            // also where its card cannot be.
-            let carded = cards.write(&card);
+            // The file is written before the event: a session whose start is logged can always be found. The event is
+            // written even if the file cannot be. Nothing is written over a file that could not be read.
+            let carded = readable.and_then(|()| cards.write(&card));
             write(&events)?;
-            if taken.is_over {
+            if taken.ends_session {
                 cards.remove(&session)?;
             }
             carded.map(|()| true)
         })
     }
 
-    /// Whether a session of this process is open in the record.
-    pub fn has_session_of(&self, claude: &ClaudeStamp) -> bool {
-        let cards = SessionCards::beside(self.file());
-        let all = cards.sessions().into_iter().filter_map(|session| cards.read(&session));
-        all.into_iter().any(|card| card.claude.as_ref() == Some(claude))
+    /// Returns true if a session of this process is open.
+    pub(crate) fn has_open_session_of(&self, claude: &ClaudeProcess) -> io::Result<bool> {
+        let cards = OpenSessions::beside_log(self.file());
+        for session in cards.session_ids()? {
+            if cards.read(&session)?.is_some_and(|card| card.claude.as_ref() == Some(claude)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
-    /// Ends in the record what killed sessions of Claude Code have left open.
-    pub fn end_killed_sessions(&self, noticed: Noticed) -> io::Result<()> {
-        let cards = SessionCards::beside(self.file());
-        for session in cards.sessions() {
-            if cards.read(&session).is_some_and(|card| !is_over(&card)) {
+    /// Writes the ends of everything that killed sessions have left open.
+    pub(crate) fn end_killed_sessions(&self, noticed: EndDetection) -> io::Result<()> {
+        let cards = OpenSessions::beside_log(self.file());
+        for session in cards.session_ids()? {
+            if cards.read(&session)?.is_some_and(|card| !has_ended(&card)) {
                 continue;
             }
-            self.exclusively(PATIENCE, |write| {
-                // Once more, now that nobody else can write: it may have been ended or begun again.
-                match cards.read(&session) {
-                    Some(card) if !is_over(&card) => Ok(()),
+            self.with_lock(LOCK_TIMEOUT, |write| {
+                // Check again under the lock: the session may have ended or restarted.
+                match cards.read(&session)? {
+                    Some(card) if !has_ended(&card) => Ok(()),
                     Some(card) if !card.was_killed => {
-                        write(&self.ends_of(&card, noticed)?)?;
-                        cards.write(&SessionCard::killed(&session, now()))
+                        write(&self.end_events_of(&card, noticed)?)?;
+                        cards.write(&OpenSession::killed(&session, now()))
                     }
                     Some(_) | None => cards.remove(&session),
                 }
@@ -108,36 +115,36 @@ impl EventLog {
         Ok(())
     }
 
-    /// What a session has open by what stands in the log; its card may be a moment ahead of that.
-    fn ends_of(&self, card: &SessionCard, noticed: Noticed) -> io::Result<Vec<Event>> {
-        let mut open = Unclosed::default();
-        read_about(self.file(), card.since, &card.session_id, |_, event| {
+    /// Returns the ends of the session's open spans according to the log; its file may be ahead of the log.
+    fn end_events_of(&self, card: &OpenSession, noticed: EndDetection) -> io::Result<Vec<Event>> {
+        let mut open = OpenSpans::default();
+        read_containing(self.file(), card.since, &card.session_id, |_, event| {
             if event.run().is_none() && event.text("session_id") == Some(&card.session_id) {
-                open.take(&event);
+                open.apply(&event);
             }
         })?;
         let until = match noticed {
-            Noticed::AtOnce => now(),
-            Noticed::Later => open.last_seen().unwrap_or_else(now),
+            EndDetection::Immediate => now(),
+            EndDetection::Later => open.last_seen().unwrap_or_else(now),
         };
-        let payloads = open.ends(KILLED, "killed", until);
+        let payloads = open.end_events(KILLED_REASON, "killed", until);
         let redactor = Redactor::default();
-        Ok(payloads.into_iter().filter_map(|it| Event::of_hook(it, &redactor)).collect())
+        Ok(payloads.into_iter().filter_map(|it| Event::from_hook(it, &redactor)).collect())
     }
 }
 
-/// Whether a session goes on no longer; of a card that is only remembered, whether it can be forgotten.
-fn is_over(card: &SessionCard) -> bool {
+/// Returns true if a session has ended; for a killed one, if its file can be removed.
+fn has_ended(card: &OpenSession) -> bool {
     let quiet = card.last_seen.map_or(Duration::MAX, |last| {
         Duration::try_from(now().duration_since(last)).unwrap_or_default()
     });
     if card.was_killed {
-        return quiet > AFTERLIFE;
+        return quiet > KILLED_RETENTION;
     }
-    match card.claude.as_ref().map_or(Life::Unknown, ClaudeStamp::life) {
-        Life::Lives => false,
-        Life::Ended => true,
-        Life::Unknown => quiet > SILENCE,
+    match card.claude.as_ref().map_or(ProcessLiveness::Unknown, ClaudeProcess::liveness) {
+        ProcessLiveness::Alive => false,
+        ProcessLiveness::Ended => true,
+        ProcessLiveness::Unknown => quiet > SILENCE_TIMEOUT,
     }
 }
 

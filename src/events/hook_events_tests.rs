@@ -1,6 +1,6 @@
+use super::super::log::EventOptions;
 use super::*;
-use crate::base::ProcessStat;
-use crate::record::EventOptions;
+use crate::process::ProcessStat;
 use serde_json::json;
 use std::thread;
 
@@ -8,21 +8,22 @@ fn log(folder: &tempfile::TempDir) -> EventLog {
     EventLog::new(folder.path(), EventOptions::default())
 }
 
-fn own() -> Option<ClaudeStamp> {
-    ProcessStat::own().map(ClaudeStamp::of)
+fn own() -> Option<ClaudeProcess> {
+    ProcessStat::current().map(ClaudeProcess::of)
 }
 
-/// A process that was there once.
-fn dead() -> Option<ClaudeStamp> {
-    ProcessStat::own().map(|own| ClaudeStamp::of(ProcessStat { started: own.started - 1, ..own }))
+/// A process that no longer exists.
+fn dead() -> Option<ClaudeProcess> {
+    ProcessStat::current()
+        .map(|own| ClaudeProcess::of(ProcessStat { start_time: own.start_time - 1, ..own }))
 }
 
-fn tell(log: &EventLog, claude: Option<ClaudeStamp>, name: &str, more: &Value) {
+fn append(log: &EventLog, claude: Option<ClaudeProcess>, name: &str, more: &Value) {
     let mut payload = more.as_object().unwrap().clone();
     payload.insert("hook_event_name".to_owned(), name.into());
     payload.entry("session_id").or_insert("s".into());
     payload.insert("transcript_path".to_owned(), "/t/s.jsonl".into());
-    assert!(log.append_hook(payload, || claude, PATIENCE).unwrap());
+    assert!(log.append_hook(payload, || claude, LOCK_TIMEOUT).unwrap());
 }
 
 fn lines(log: &EventLog) -> Vec<Value> {
@@ -34,23 +35,23 @@ fn names(lines: &[Value]) -> Vec<&str> {
     lines.iter().map(|line| line["hook_event_name"].as_str().unwrap()).collect()
 }
 
-/// A session that is killed with everything open.
+/// Writes a session that is killed with open spans.
 fn killed(log: &EventLog) {
-    tell(log, dead(), "SessionStart", &json!({}));
-    tell(log, dead(), "PreToolUse", &json!({ "tool_use_id": "t1", "tool_name": "Task" }));
-    tell(log, dead(), "SubagentStart", &json!({ "agent_id": "a1", "agent_type": "reviewer" }));
+    append(log, dead(), "SessionStart", &json!({}));
+    append(log, dead(), "PreToolUse", &json!({ "tool_use_id": "t1", "tool_name": "Task" }));
+    append(log, dead(), "SubagentStart", &json!({ "agent_id": "a1", "agent_type": "reviewer" }));
     let call = json!({ "tool_use_id": "t2", "tool_name": "Bash", "agent_id": "a1", "agent_type": "reviewer" });
-    tell(log, dead(), "PreToolUse", &call);
+    append(log, dead(), "PreToolUse", &call);
 }
 
 #[test]
-fn a_killed_session_is_ended_once_however_many_notice_it() {
+fn a_killed_session_is_ended_once_by_concurrent_processes() {
     let folder = tempfile::tempdir().unwrap();
     let logs: Vec<EventLog> = (0..4).map(|_| log(&folder)).collect();
     killed(&logs[0]);
     thread::scope(|scope| {
         for log in &logs {
-            scope.spawn(|| log.end_killed_sessions(Noticed::AtOnce).unwrap());
+            scope.spawn(|| log.end_killed_sessions(EndDetection::Immediate).unwrap());
         }
     });
     let lines = lines(&logs[0]);
@@ -64,45 +65,45 @@ fn a_killed_session_is_ended_once_however_many_notice_it() {
 }
 
 #[test]
-fn what_goes_on_is_left_alone() {
+fn running_sessions_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(&folder);
-    tell(&log, own(), "SessionStart", &json!({}));
-    tell(&log, None, "SessionStart", &json!({ "session_id": "of-which-no-process-is-known" }));
-    log.end_killed_sessions(Noticed::AtOnce).unwrap();
+    append(&log, own(), "SessionStart", &json!({}));
+    append(&log, None, "SessionStart", &json!({ "session_id": "of-which-no-process-is-known" }));
+    log.end_killed_sessions(EndDetection::Immediate).unwrap();
     assert_eq!(names(&lines(&log)), ["SessionStart", "SessionStart"]);
 }
 
 #[test]
-fn an_orphan_of_a_killed_session_comes_too_late_and_a_session_can_begin_again() {
+fn late_events_of_killed_sessions_are_ignored_and_sessions_can_restart() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(&folder);
     killed(&log);
-    log.end_killed_sessions(Noticed::Later).unwrap();
+    log.end_killed_sessions(EndDetection::Later).unwrap();
     let before = lines(&log).len();
-    tell(&log, dead(), "PostToolUse", &json!({ "tool_use_id": "t2" }));
-    tell(&log, dead(), "SessionEnd", &json!({}));
+    append(&log, dead(), "PostToolUse", &json!({ "tool_use_id": "t2" }));
+    append(&log, dead(), "SessionEnd", &json!({}));
     assert_eq!(lines(&log).len(), before);
-    tell(&log, own(), "SessionStart", &json!({ "source": "resume" }));
-    tell(&log, own(), "SessionEnd", &json!({}));
-    log.end_killed_sessions(Noticed::Later).unwrap();
+    append(&log, own(), "SessionStart", &json!({ "source": "resume" }));
+    append(&log, own(), "SessionEnd", &json!({}));
+    log.end_killed_sessions(EndDetection::Later).unwrap();
     let lines = lines(&log);
     assert_eq!(names(&lines)[before..], ["SessionStart", "SessionEnd"]);
     assert!(lines[before + 1]["duration_ms"].is_u64());
     assert_eq!(std::fs::read_dir(folder.path().join("open-sessions")).unwrap().count(), 0);
 }
 
-/// Whoever is killed between card and line, or between line and card, leaves no end twice and none missing.
+/// A crash between the file and the event, or the reverse, neither duplicates nor omits an end.
 #[test]
-fn what_stands_in_the_log_decides_what_is_open() {
+fn open_spans_are_determined_by_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(&folder);
     killed(&log);
-    let cards = SessionCards::beside(log.file());
-    let before = cards.read("s").unwrap();
-    tell(&log, dead(), "PostToolUse", &json!({ "tool_use_id": "t2" }));
+    let cards = OpenSessions::beside_log(log.file());
+    let before = cards.read("s").unwrap().unwrap();
+    append(&log, dead(), "PostToolUse", &json!({ "tool_use_id": "t2" }));
     cards.write(&before).unwrap();
-    log.end_killed_sessions(Noticed::Later).unwrap();
+    log.end_killed_sessions(EndDetection::Later).unwrap();
     let lines = lines(&log);
     assert_eq!(
         names(&lines)[4..],

@@ -1,40 +1,41 @@
-//! `data/events.jsonl`: written beside the runs, never in their way.
+//! Event log `data/events.jsonl`, written asynchronously.
 //!
-//! [`EventLog::append`] puts an event into a bounded queue and returns; a thread of its own writes. Where the disk is
-//! slow or full the queue fills, and then events that only tell are lost before those that begin or end something. What
-//! was lost is counted, and said by a line `EventsLost` as soon as there is room again.
+//! [`EventLog::append`] puts an event into a queue of at most 16 MiB and never blocks; a thread writes. If the disk is
+//! slow or full, the queue fills and events are dropped; 4 MiB are reserved for events that start or end a span.
+//! Dropped events are counted and reported by an `EventsLost` event after the next successful write. Not fsynced.
 
 use std::collections::VecDeque;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use serde_json::json;
 
-use super::event::{Event, Weight};
-use super::event_file::EventFile;
+use super::event::{Event, SpanEdge};
+use super::log_format::EventFormat;
+use super::result_files::ResultFiles;
+use crate::store::{AppendLog, LockError, LockWait, LogOptions};
 
-/// Some minutes of a busy server; a slow disk is slower than that only if something is wrong.
+/// Limit of the queue; minutes of events of a busy server.
 const MAX_QUEUED_BYTES: usize = 16 << 20;
-/// What only events that begin or end something may use.
+/// Part of the queue that is reserved for events that start or end a span.
 const RESERVED_BYTES: usize = 4 << 20;
-/// Between two tries to write to a disk that refused.
-const RETRY: Duration = Duration::from_millis(200);
-/// A thread that had nothing to do for so long ends; the next event starts another.
-const IDLE: Duration = Duration::from_secs(2);
-/// How long the lock of another process is waited for, beside the runs.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause after a failed write.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Idle time after which the writer thread exits; the next event starts another.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Wait for the lock of another process.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How the log is kept.
+/// Options of the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventOptions {
-    /// The size at which a new file is begun.
+pub(crate) struct EventOptions {
+    /// Size at which the file is rotated.
     pub rotate_bytes: u64,
-    /// The age of a file's first line at which a new file is begun.
+    /// Age of the first line at which the file is rotated.
     pub rotate_after: Duration,
-    /// Files that were finished longer ago are removed, if there is a limit.
+    /// Rotated files last written longer ago are removed; `None` keeps all.
     pub retention: Option<Duration>,
 }
 
@@ -44,133 +45,157 @@ impl Default for EventOptions {
     }
 }
 
-/// The log of one process; clones share one queue.
+/// The event log of one process. Clones share one queue.
 #[derive(Clone, Debug)]
-pub struct EventLog {
-    shared: Arc<Shared>,
+pub(crate) struct EventLog {
+    shared: Arc<EventLogState>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    file: EventFile,
-    queue: Mutex<Queue>,
+struct EventLogState {
+    file: AppendLog<EventFormat>,
+    queue: Mutex<EventQueue>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    /// Encoded, without their numbers.
-    waiting: VecDeque<String>,
+struct EventQueue {
+    /// Encoded events without numbers.
+    pending: VecDeque<String>,
     bytes: usize,
     lost: u64,
-    lost_in_all: u64,
-    is_writing: bool,
+    lost_total: u64,
+    /// Number of events in the batch that is being written.
+    writing: usize,
     has_thread: bool,
     problem: Option<String>,
 }
 
 impl EventLog {
-    /// The log below a project's `data/`; the file is made with the first event.
-    pub fn new(data_dir: &Path, options: EventOptions) -> Self {
-        let file = EventFile::new(event_path(data_dir), options);
-        Self { shared: Arc::new(Shared { file, queue: Mutex::default(), changed: Condvar::new() }) }
+    /// Creates the log below a project's `data/`; the file is created with the first event.
+    pub(crate) fn new(data_dir: &Path, options: EventOptions) -> Self {
+        let format = EventFormat { options, results: ResultFiles::new(data_dir) };
+        let options = LogOptions {
+            max_bytes: options.rotate_bytes,
+            retention: options.retention,
+            lock_timeout: LOCK_TIMEOUT,
+        };
+        let file = AppendLog::new(event_path(data_dir), format, options);
+        Self {
+            shared: Arc::new(EventLogState {
+                file,
+                queue: Mutex::default(),
+                changed: Condvar::new(),
+            }),
+        }
     }
 
-    /// Where it is.
-    pub fn file(&self) -> &Path {
+    pub(crate) fn file(&self) -> &Path {
         self.shared.file.path()
     }
 
-    /// Takes an event to be written soon. Never waits: where there is no room, the event is counted as lost.
-    pub fn append(&self, event: &Event) {
-        let body = event.body();
-        let most = match event.weight() {
-            Weight::Pair => MAX_QUEUED_BYTES,
-            Weight::Telling => MAX_QUEUED_BYTES - RESERVED_BYTES,
+    /// Queues an event. Never blocks; if the queue is full, the event is dropped and counted as lost.
+    pub(crate) fn append(&self, event: &Event) {
+        let body = event.encode_body();
+        let most = match event.span_edge() {
+            SpanEdge::StartOrEnd => MAX_QUEUED_BYTES,
+            SpanEdge::Other => MAX_QUEUED_BYTES - RESERVED_BYTES,
         };
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.lock_queue();
         if queue.bytes + body.len() > most {
             queue.lost += 1;
-            queue.lost_in_all += 1;
+            queue.lost_total += 1;
             return;
         }
         queue.bytes += body.len();
-        queue.waiting.push_back(body);
+        queue.pending.push_back(body);
         if !queue.has_thread {
-            queue.has_thread = start_thread(&self.shared);
+            queue.has_thread = start_writer_thread(&self.shared);
         }
         drop(queue);
         self.shared.changed.notify_all();
     }
 
-    /// Does something while no other process writes; what is written within is written at once.
-    pub(super) fn exclusively<R>(
+    /// Runs `work` while holding the lock against other processes; `work` writes synchronously, bypassing the queue.
+    ///
+    /// Blocks; waits for the lock at most `timeout`.
+    pub(crate) fn with_lock<R>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         work: impl FnOnce(&mut dyn FnMut(&[Event]) -> io::Result<()>) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.shared.file.exclusively(patience, |pen| {
-            work(&mut |events| pen.write(&events.iter().map(Event::body).collect::<Vec<_>>()))
+        let done = self.shared.file.with_lock(LockWait::AtMost(timeout), |log| {
+            work(&mut |events| {
+                log.append(&events.iter().map(Event::encode_body).collect::<Vec<_>>())
+            })
+        });
+        done.map_err(|error| match error {
+            LockError::Io(error) => error,
+            held @ LockError::Held { .. } => {
+                io::Error::new(io::ErrorKind::WouldBlock, held.to_string())
+            }
         })
     }
 
-    /// Waits until everything is written, at most `patience`; how many events were not, or were lost before.
-    pub fn flush(&self, patience: Duration) -> u64 {
+    /// Waits until the queue is written, at most the given time.
+    ///
+    /// Returns the number of events that are not written or were lost before.
+    pub(crate) fn flush(&self, patience: Duration) -> u64 {
         let until = Instant::now() + patience;
-        let mut queue = self.shared.queue();
-        while !queue.waiting.is_empty() || queue.is_writing {
+        let mut queue = self.shared.lock_queue();
+        while !queue.pending.is_empty() || queue.writing > 0 {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            queue = wait(&self.shared.changed, queue, left);
+            queue = wait_at_most(&self.shared.changed, queue, left);
         }
-        queue.lost_in_all + queue.waiting.len() as u64
+        queue.lost_total + (queue.pending.len() + queue.writing) as u64
     }
 }
 
-/// Where a project's events are.
-pub fn event_path(data_dir: &Path) -> PathBuf {
+/// Returns the path of a project's event log.
+pub(crate) fn event_path(data_dir: &Path) -> PathBuf {
     data_dir.join("events.jsonl")
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl EventLogState {
+    fn lock_queue(&self) -> MutexGuard<'_, EventQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes until there has been nothing to write for a while.
-    fn write_all(&self) {
+    /// Writes batches until the queue has been empty for 2 s.
+    fn writer_loop(&self) {
         while let Some((batch, lost)) = self.next_batch() {
-            match self.file.append(&batch, PATIENCE) {
-                Ok(()) => self.written(&batch),
-                Err(error) => self.put_back(batch, lost, &error),
+            match self.file.append(&batch) {
+                Ok(()) => self.batch_written(&batch),
+                Err(error) => self.requeue(batch, lost, &error),
             }
         }
     }
 
-    /// All that waits; `None` where nothing came for a while, and then the thread is no more.
+    /// Takes all queued events; `None` if none arrives within 2 s, after which the thread must exit.
     fn next_batch(&self) -> Option<(Vec<String>, u64)> {
-        let mut queue = self.queue();
-        if queue.waiting.is_empty() {
-            queue = wait(&self.changed, queue, IDLE);
+        let mut queue = self.lock_queue();
+        if queue.pending.is_empty() {
+            queue = wait_at_most(&self.changed, queue, IDLE_TIMEOUT);
         }
-        if queue.waiting.is_empty() {
+        if queue.pending.is_empty() {
             queue.has_thread = false;
             return None;
         }
-        let mut batch: Vec<String> = queue.waiting.drain(..).collect();
+        let mut batch: Vec<String> = queue.pending.drain(..).collect();
+        queue.writing = batch.len();
         let lost = std::mem::take(&mut queue.lost);
         if lost > 0 {
-            batch.push(Event::ours("EventsLost", json!({ "lost": lost })).body());
+            batch.push(Event::internal("EventsLost", json!({ "lost": lost })).encode_body());
         }
-        queue.is_writing = true;
         Some((batch, lost))
     }
 
-    fn written(&self, batch: &[String]) {
-        let mut queue = self.queue();
-        queue.is_writing = false;
+    fn batch_written(&self, batch: &[String]) {
+        let mut queue = self.lock_queue();
+        queue.writing = 0;
         queue.problem = None;
         let bytes: usize = batch.iter().map(String::len).sum();
         queue.bytes = queue.bytes.saturating_sub(bytes);
@@ -178,9 +203,9 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Keeps what could not be written, in its order, and lets the disk rest for a moment.
-    fn put_back(&self, mut batch: Vec<String>, lost: u64, error: &io::Error) {
-        let mut queue = self.queue();
+    /// Returns a failed batch to the queue in its order, then pauses for 200 ms.
+    fn requeue(&self, mut batch: Vec<String>, lost: u64, error: &LockError) {
+        let mut queue = self.lock_queue();
         if lost > 0 {
             batch.pop();
             queue.lost += lost;
@@ -191,28 +216,29 @@ impl Shared {
             queue.problem = Some(reason);
         }
         for body in batch.into_iter().rev() {
-            queue.waiting.push_front(body);
+            queue.pending.push_front(body);
         }
-        queue.is_writing = false;
+        queue.writing = 0;
         drop(queue);
-        thread::sleep(RETRY);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
-fn start_thread(shared: &Arc<Shared>) -> bool {
+fn start_writer_thread(shared: &Arc<EventLogState>) -> bool {
     let shared = Arc::clone(shared);
-    let thread = thread::Builder::new().name("events".to_owned()).spawn(move || shared.write_all());
+    let thread =
+        thread::Builder::new().name("events".to_owned()).spawn(move || shared.writer_loop());
     if let Err(error) = &thread {
         tracing::warn!(%error, "events cannot be recorded for want of a thread");
     }
     thread.is_ok()
 }
 
-fn wait<'a>(
+fn wait_at_most<'a>(
     changed: &Condvar,
-    queue: MutexGuard<'a, Queue>,
+    queue: MutexGuard<'a, EventQueue>,
     most: Duration,
-) -> MutexGuard<'a, Queue> {
+) -> MutexGuard<'a, EventQueue> {
     match changed.wait_timeout(queue, most) {
         Ok((queue, _)) => queue,
         Err(poisoned) => poisoned.into_inner().0,

@@ -1,6 +1,7 @@
+use super::super::event::RunSubject;
 use super::*;
-use crate::base::RunId;
-use crate::record::{LogTail, Redactor, RunSubject};
+use crate::store::LogFollower;
+use crate::util::{Redactor, RunId};
 use serde_json::Value;
 
 fn event(name: &str) -> Event {
@@ -22,11 +23,11 @@ fn numbers(path: &Path) -> Vec<u64> {
 }
 
 fn write_now(log: &EventLog) {
-    log.exclusively(PATIENCE, |write| write(&[event("Stop")])).unwrap();
+    log.with_lock(LOCK_TIMEOUT, |write| write(&[event("Stop")])).unwrap();
 }
 
 #[test]
-fn several_writers_lose_nothing_and_number_every_line_once() {
+fn concurrent_writers_number_every_event_once() {
     let folder = tempfile::tempdir().unwrap();
     let writers: Vec<_> =
         (0..4).map(|_| EventLog::new(folder.path(), EventOptions::default())).collect();
@@ -40,11 +41,11 @@ fn several_writers_lose_nothing_and_number_every_line_once() {
 }
 
 #[test]
-fn a_full_file_gives_way_and_a_follower_misses_nothing() {
+fn followers_miss_nothing_across_rotation() {
     let folder = tempfile::tempdir().unwrap();
     let options = EventOptions { rotate_bytes: 2_000, ..EventOptions::default() };
     let log = EventLog::new(folder.path(), options);
-    let mut tail = LogTail::at_end(log.file()).unwrap();
+    let mut tail = LogFollower::at_end(log.file()).unwrap();
     for _ in 0..40 {
         write_now(&log);
     }
@@ -54,7 +55,7 @@ fn a_full_file_gives_way_and_a_follower_misses_nothing() {
 }
 
 #[test]
-fn an_old_file_gives_way_and_what_is_older_than_the_retention_goes() {
+fn old_files_are_rotated_and_expired_ones_removed() {
     let folder = tempfile::tempdir().unwrap();
     let options = EventOptions {
         rotate_after: Duration::ZERO,
@@ -71,7 +72,7 @@ fn an_old_file_gives_way_and_what_is_older_than_the_retention_goes() {
 }
 
 #[test]
-fn a_torn_line_does_not_spoil_the_next_one() {
+fn a_torn_line_does_not_corrupt_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let log = EventLog::new(folder.path(), EventOptions::default());
     write_now(&log);
@@ -86,9 +87,9 @@ fn a_torn_line_does_not_spoil_the_next_one() {
     assert_ne!(whole[0]["seq"], whole[1]["seq"]);
 }
 
-/// A folder in the file's place is as good as a full disk: nothing can be written.
+/// A directory at the path of the file makes every write fail, like a full disk.
 #[test]
-fn a_disk_that_takes_nothing_slows_nobody_and_what_is_lost_is_said() {
+fn an_unwritable_disk_blocks_nobody_and_lost_events_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let log = EventLog::new(folder.path(), EventOptions::default());
     std::fs::create_dir(log.file()).unwrap();
@@ -112,4 +113,22 @@ fn a_disk_that_takes_nothing_slows_nobody_and_what_is_lost_is_said() {
     let said = lines.iter().find(|line| line["hook_event_name"] == "EventsLost").unwrap();
     assert_eq!(said["lost"].as_u64(), Some(lost));
     assert_eq!(lines.len() as u64, 401 - lost + 1);
+}
+
+/// Another process holds the lock of the log.
+#[test]
+fn a_held_lock_delays_the_writer_thread_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = EventLog::new(folder.path(), EventOptions::default());
+    write_now(&log);
+    let head = folder.path().join("events.jsonl.head");
+    let head = std::fs::OpenOptions::new().write(true).open(head).unwrap();
+    head.lock().unwrap();
+    for _ in 0..10 {
+        log.append(&event("Stop"));
+    }
+    assert_eq!(log.flush(Duration::ZERO), 10, "all are waiting");
+    head.unlock().unwrap();
+    assert_eq!(log.flush(Duration::from_secs(10)), 0);
+    assert_eq!(numbers(log.file()), (1..=11).collect::<Vec<_>>());
 }

@@ -1,86 +1,85 @@
-//! What a session of Claude Code has begun and not ended, kept in a small file while the session lasts.
+//! State of open Claude Code sessions, one file per session in `data/open-sessions/`.
 //!
-//! Its hook is a process for one event alone: here it finds when the thing began that now ends, and what must be ended with it.
-//! The file also names the `claude` process, so that a session that was killed can be told from one that goes on.
+//! A hook process lives for a single event. The file tells it when the span that now ends was started, and which other
+//! spans end with it. It also names the `claude` process, so that a killed session can be detected.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::claude_stamp::ClaudeStamp;
-use crate::base::{Timestamp, create_private_dir, read_bounded, remove_file, write_volatile};
+use super::claude_process::ClaudeProcess;
+use crate::store::LiveDir;
+use crate::util::Timestamp;
 
-const FOLDER: &str = "open-sessions";
+const OPEN_SESSIONS_DIR: &str = "open-sessions";
 const FORMAT: u32 = 1;
-const MOST_BYTES: u64 = 1 << 20;
-/// More calls and subagents than are open at once; what is beyond has no duration.
-const MOST_OPEN: usize = 512;
-/// Why something is ended in the record that nothing told the end of.
-const UNTOLD: &str = "nothing told how it ended: it was refused or interrupted";
+/// Limit of open calls or subagents; further ones have no duration.
+const MAX_OPEN_SPANS: usize = 512;
+/// Reason given in an end that no event reported.
+const UNREPORTED_REASON: &str = "nothing told how it ended: it was refused or interrupted";
 
-/// The card of one session.
+/// The state of one session; the content of its file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct SessionCard {
+pub(crate) struct OpenSession {
     format: u32,
-    /// The session, as Claude Code names it.
-    pub(super) session_id: String,
-    /// The process that the session lives in.
-    pub(super) claude: Option<ClaudeStamp>,
-    /// When the first event of it was recorded: nothing of it stands in the log before that.
-    pub(super) since: Option<Timestamp>,
-    /// When the last one was.
-    pub(super) last_seen: Option<Timestamp>,
+    /// Session id of Claude Code.
+    pub(crate) session_id: String,
+    /// The process that the session runs in.
+    pub(crate) claude: Option<ClaudeProcess>,
+    /// Time of the first logged event; the log has none of this session before.
+    pub(crate) since: Option<Timestamp>,
+    /// Time of the last logged event.
+    pub(crate) last_seen: Option<Timestamp>,
     session: Option<Timestamp>,
     turn: Option<Timestamp>,
-    calls: BTreeMap<String, Open>,
-    natives: BTreeMap<String, Open>,
-    /// It was killed, and the record says so: what an orphan of it still reports comes too late.
-    pub(super) was_killed: bool,
+    calls: BTreeMap<String, StartedSpan>,
+    natives: BTreeMap<String, StartedSpan>,
+    /// The session was killed and its ends are logged; later events of orphaned subprocesses are ignored.
+    pub(crate) was_killed: bool,
 }
 
-/// Something that began.
+/// A span that has started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Open {
+struct StartedSpan {
     since: Timestamp,
-    /// What its end must say: whose it is, and its name.
+    /// Fields that the end event must repeat.
     told: Map<String, Value>,
 }
 
-/// What belongs to an event that is to be written.
+/// Consequences of an event.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Taken {
-    /// Events that come before it: ends of what ends with it.
-    pub(super) before: Vec<Map<String, Value>>,
-    /// Milliseconds since its partner.
-    pub(super) duration_ms: Option<u64>,
-    /// Whether the session is over.
-    pub(super) is_over: bool,
+pub(crate) struct EventEffects {
+    /// Ends that must be written before the event.
+    pub(crate) ends_before: Vec<Map<String, Value>>,
+    /// Milliseconds since the start event.
+    pub(crate) duration_ms: Option<u64>,
+    /// True if the event ends the session.
+    pub(crate) ends_session: bool,
 }
 
-impl SessionCard {
-    pub(super) fn new(session_id: &str) -> Self {
+impl OpenSession {
+    pub(crate) fn new(session_id: &str) -> Self {
         Self { format: FORMAT, session_id: session_id.to_owned(), ..Self::default() }
     }
 
-    /// What is remembered of a session that was killed.
-    pub(super) fn killed(session_id: &str, at: Timestamp) -> Self {
+    /// Creates the state that is kept of a killed session.
+    pub(crate) fn killed(session_id: &str, at: Timestamp) -> Self {
         Self { was_killed: true, last_seen: Some(at), ..Self::new(session_id) }
     }
 
-    /// Notes an event; says what belongs to it.
-    pub(super) fn take(&mut self, payload: &Map<String, Value>, at: Timestamp) -> Taken {
+    /// Applies an event and returns its consequences.
+    pub(crate) fn apply(&mut self, payload: &Map<String, Value>, at: Timestamp) -> EventEffects {
         let text = |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or_default();
         let (id, agent) = (text("tool_use_id"), text("agent_id"));
         self.since.get_or_insert(at);
         self.last_seen = Some(at);
-        let mut taken = Taken::default();
+        let mut taken = EventEffects::default();
         let began = match text("hook_event_name") {
             "SessionStart" => {
-                // A conversation that was shortened begins again within its session.
+                // Claude Code sends `SessionStart` again after it compacted a session.
                 self.session.get_or_insert(at);
                 None
             }
@@ -89,28 +88,28 @@ impl SessionCard {
                 None
             }
             "PreToolUse" => {
-                begin(&mut self.calls, id, payload, at);
+                start_span(&mut self.calls, id, payload, at);
                 None
             }
             "PostToolUse" | "PostToolUseFailure" | "PermissionDenied" => {
                 self.calls.remove(id).map(|call| call.since)
             }
             "SubagentStart" => {
-                begin(&mut self.natives, agent, payload, at);
+                start_span(&mut self.natives, agent, payload, at);
                 None
             }
             "SubagentStop" => {
-                taken.before = self.end_calls(Some(agent), at);
+                taken.ends_before = self.end_calls(Some(agent), at);
                 self.natives.remove(agent).map(|native| native.since)
             }
             "Stop" => {
-                taken.before = self.end_calls(Some(""), at);
+                taken.ends_before = self.end_calls(Some(""), at);
                 self.turn
             }
             "SessionEnd" => {
-                taken.before = self.end_calls(None, at);
-                taken.before.extend(self.end_natives(at));
-                taken.is_over = true;
+                taken.ends_before = self.end_calls(None, at);
+                taken.ends_before.extend(self.end_native_subagents(at));
+                taken.ends_session = true;
                 self.session
             }
             _ => None,
@@ -119,34 +118,34 @@ impl SessionCard {
         taken
     }
 
-    /// Ends the calls of one agent, or of all; the main agent has no id.
+    /// Ends the calls of one agent, or of all for `None`; the main agent has an empty id.
     fn end_calls(&mut self, of: Option<&str>, at: Timestamp) -> Vec<Map<String, Value>> {
-        let is_of = |call: &Open| {
+        let is_of = |call: &StartedSpan| {
             let agent = call.told.get("agent_id").and_then(Value::as_str).unwrap_or_default();
             of.is_none_or(|wanted| wanted == agent)
         };
         let ended = self.calls.extract_if(.., |_, call| is_of(call));
-        ended.map(|(_, call)| call.end("PostToolUseFailure", at)).collect()
+        ended.map(|(_, call)| call.into_end_event("PostToolUseFailure", at)).collect()
     }
 
-    fn end_natives(&mut self, at: Timestamp) -> Vec<Map<String, Value>> {
+    fn end_native_subagents(&mut self, at: Timestamp) -> Vec<Map<String, Value>> {
         let ended = std::mem::take(&mut self.natives);
-        ended.into_values().map(|native| native.end("SubagentStop", at)).collect()
+        ended.into_values().map(|native| native.into_end_event("SubagentStop", at)).collect()
     }
 }
 
-impl Open {
-    fn end(self, name: &str, at: Timestamp) -> Map<String, Value> {
+impl StartedSpan {
+    fn into_end_event(self, name: &str, at: Timestamp) -> Map<String, Value> {
         let mut payload = self.told;
         payload.insert("hook_event_name".to_owned(), name.into());
         payload.insert("duration_ms".to_owned(), millis(self.since, at).into());
-        payload.extend(untold(name, UNTOLD));
+        payload.extend(unreported_end_fields(name, UNREPORTED_REASON));
         payload
     }
 }
 
-/// What an end says that nobody told.
-pub(super) fn untold(name: &str, why: &str) -> Map<String, Value> {
+/// Returns the extra fields of an end that no event reported.
+pub(crate) fn unreported_end_fields(name: &str, why: &str) -> Map<String, Value> {
     let said = match name {
         "PostToolUseFailure" => json!({ "error": why, "is_interrupt": true }),
         _ => json!({ "reason": why }),
@@ -154,14 +153,19 @@ pub(super) fn untold(name: &str, why: &str) -> Map<String, Value> {
     said.as_object().cloned().unwrap_or_default()
 }
 
-fn begin(open: &mut BTreeMap<String, Open>, id: &str, payload: &Map<String, Value>, at: Timestamp) {
-    if !id.is_empty() && open.len() < MOST_OPEN {
-        open.insert(id.to_owned(), Open { since: at, told: whose(payload) });
+fn start_span(
+    open: &mut BTreeMap<String, StartedSpan>,
+    id: &str,
+    payload: &Map<String, Value>,
+    at: Timestamp,
+) {
+    if !id.is_empty() && open.len() < MAX_OPEN_SPANS {
+        open.insert(id.to_owned(), StartedSpan { since: at, told: identifying_fields(payload) });
     }
 }
 
-/// The members that say whose event it is, and about what.
-pub(super) fn whose(payload: &Map<String, Value>) -> Map<String, Value> {
+/// Copies the fields that identify agent, session and tool call.
+pub(crate) fn identifying_fields(payload: &Map<String, Value>) -> Map<String, Value> {
     const KEPT: [&str; 10] = [
         "session_id",
         "transcript_path",
@@ -178,53 +182,53 @@ pub(super) fn whose(payload: &Map<String, Value>) -> Map<String, Value> {
     told.collect()
 }
 
-/// From one moment to another; a clock that was set back gives nothing.
-pub(super) fn millis(from: Timestamp, to: Timestamp) -> u64 {
+/// Returns the milliseconds between two times; 0 if the clock was set back.
+pub(crate) fn millis(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.duration_since(from).as_millis()).unwrap_or(0)
 }
 
-/// The cards of one project.
+/// The files of all open sessions of one project. A session outlives the hook processes that write its file.
 #[derive(Clone, Debug)]
-pub(super) struct SessionCards {
-    folder: PathBuf,
+pub(crate) struct OpenSessions {
+    entries: LiveDir<OpenSession>,
 }
 
-impl SessionCards {
-    /// Those beside a log of events.
-    pub(super) fn beside(log: &Path) -> Self {
-        Self { folder: log.with_file_name(FOLDER) }
+impl OpenSessions {
+    /// Returns the files beside an event log.
+    pub(crate) fn beside_log(log: &Path) -> Self {
+        Self { entries: LiveDir::new(log.with_file_name(OPEN_SESSIONS_DIR)) }
     }
 
-    /// The card of a session, if it has one that can be read.
-    pub(super) fn read(&self, session: &str) -> Option<SessionCard> {
-        let bytes = read_bounded(&self.file(session)?, MOST_BYTES).ok()?;
-        let card: SessionCard = serde_json::from_slice(&bytes).ok()?;
-        (card.format == FORMAT && card.session_id == session).then_some(card)
+    /// Reads the state of a session; `None` if there is no valid file. An I/O error is an error.
+    pub(crate) fn read(&self, session: &str) -> io::Result<Option<OpenSession>> {
+        if !is_file_name(session) {
+            return Ok(None);
+        }
+        let card = self.entries.read(session)?;
+        Ok(card.filter(|card| card.format == FORMAT && card.session_id == session))
     }
 
-    pub(super) fn write(&self, card: &SessionCard) -> io::Result<()> {
-        let Some(file) = self.file(&card.session_id) else { return Ok(()) };
-        create_private_dir(&self.folder)?;
-        write_volatile(&file, &serde_json::to_vec(card)?)
+    pub(crate) fn write(&self, card: &OpenSession) -> io::Result<()> {
+        match is_file_name(&card.session_id) {
+            true => self.entries.write(&card.session_id, card),
+            false => Ok(()),
+        }
     }
 
-    pub(super) fn remove(&self, session: &str) -> io::Result<()> {
-        self.file(session).map_or(Ok(()), |file| remove_file(&file))
+    pub(crate) fn remove(&self, session: &str) -> io::Result<()> {
+        if is_file_name(session) { self.entries.remove(session) } else { Ok(()) }
     }
 
-    /// The names of all sessions that have a card.
-    pub(super) fn sessions(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter_map(|name| Some(name.strip_suffix(".json")?.to_owned())).collect()
+    /// Returns the ids of all sessions with a file.
+    pub(crate) fn session_ids(&self) -> io::Result<Vec<String>> {
+        self.entries.names()
     }
+}
 
-    /// Names come from a payload: only what is surely a file's name is one. Real ones are UUIDs.
-    fn file(&self, session: &str) -> Option<PathBuf> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        let is_name = !session.is_empty() && session.len() <= 100 && session.chars().all(plain);
-        is_name.then(|| self.folder.join(format!("{session}.json")))
-    }
+/// Returns false for a session id that is unsafe as a file name. Real ids are UUIDs.
+fn is_file_name(session: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    !session.is_empty() && session.len() <= 100 && session.chars().all(plain)
 }
 
 #[cfg(test)]

@@ -1,123 +1,91 @@
-//! Reading events back: all files of the log, oldest first, whatever cannot be read left out.
+//! Reads events from all files of the log, oldest first. Lines that cannot be parsed are skipped.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-use super::verify::rotated_files;
-use crate::base::{RunId, Timestamp};
+use crate::store::open_log;
+use crate::util::{RunId, Timestamp};
 
-/// Nothing that we write is longer; what is was put there by somebody else.
-const MAX_LINE: usize = 1 << 20;
-
-/// One event as it was written.
+/// An event read from the log.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RecordedEvent {
-    /// When.
+pub(crate) struct RecordedEvent {
     pub time: Timestamp,
-    /// The whole line.
+    /// All fields of the line.
     pub fields: Map<String, Value>,
 }
 
 impl RecordedEvent {
-    /// Reads a line; `None` where it is no event.
-    pub fn parse(line: &str) -> Option<Self> {
+    /// Parses a line; `None` if it is not an event.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         let fields: Map<String, Value> = serde_json::from_str(line).ok()?;
         let time = fields.get("time")?.as_str()?.parse().ok()?;
         Some(Self { time, fields }).filter(|event| !event.name().is_empty())
     }
 
-    /// What happened.
-    pub fn name(&self) -> &str {
+    /// Returns the event name.
+    pub(crate) fn name(&self) -> &str {
         self.text("hook_event_name").unwrap_or_default()
     }
 
-    /// The text under a key.
-    pub fn text(&self, key: &str) -> Option<&str> {
+    /// Returns a field if it is a string.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
         self.fields.get(key)?.as_str()
     }
 
-    /// The number under a key.
-    pub fn number(&self, key: &str) -> Option<f64> {
+    /// Returns a field if it is a number.
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
         self.fields.get(key)?.as_f64()
     }
 
-    /// The milliseconds that it took.
-    pub fn duration_ms(&self) -> Option<u64> {
+    pub(crate) fn duration_ms(&self) -> Option<u64> {
         self.fields.get("duration_ms")?.as_u64()
     }
 
-    /// The run it belongs to; events of Claude Code's own agents have none.
-    pub fn run(&self) -> Option<RunId> {
+    /// Returns the run; `None` for events of Claude Code's own agents.
+    pub(crate) fn run(&self) -> Option<RunId> {
         self.text("run_id")?.parse().ok()
     }
 
-    /// The agent's name; the main agent's events carry none.
-    pub fn agent(&self) -> &str {
+    /// Returns the agent's name; `main` for events without one.
+    pub(crate) fn agent(&self) -> &str {
         self.text("agent_type").unwrap_or("main")
     }
 }
 
-/// Gives every event since a moment to `each`, in the order they were written.
-pub fn read_events(
+/// Calls `each` for every event since the given time, in the order of the log.
+pub(crate) fn read_events(
     path: &Path,
     since: Option<Timestamp>,
     each: impl FnMut(&str, RecordedEvent),
 ) -> io::Result<()> {
-    read_about(path, since, "", each)
+    read_containing(path, since, "", each)
 }
 
-/// The same for lines that have a word; the others are not looked at closely, which makes it quick.
-pub(super) fn read_about(
+/// Reads events like [`read_events`], parsing only lines that contain `word`, which is faster.
+pub(crate) fn read_containing(
     path: &Path,
     since: Option<Timestamp>,
     word: &str,
     mut each: impl FnMut(&str, RecordedEvent),
 ) -> io::Result<()> {
-    let files = rotated_files(path)?.into_iter().map(|(_, path)| path);
-    let files = files.filter(|file| !is_older(file, since)).chain([path.to_path_buf()]);
-    for file in files {
-        match File::open(&file) {
-            Ok(file) => read_file(BufReader::new(file), since, word, &mut each)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-fn read_file(
-    mut input: BufReader<File>,
-    since: Option<Timestamp>,
-    word: &str,
-    each: &mut impl FnMut(&str, RecordedEvent),
-) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    loop {
-        bytes.clear();
-        if input.read_until(b'\n', &mut bytes)? == 0 {
-            return Ok(());
-        }
-        let line = String::from_utf8_lossy(bytes.trim_ascii_end());
-        if line.len() > MAX_LINE || !line.contains(word) {
+    let since_written = since.map(SystemTime::from);
+    for segment in open_log(path)? {
+        if since_written.is_some_and(|since| segment.modified.is_some_and(|at| at < since)) {
             continue;
         }
-        if let Some(event) = RecordedEvent::parse(&line)
-            && since.is_none_or(|since| event.time >= since)
-        {
-            each(&line, event);
-        }
+        segment.read_lines(|line| {
+            let text = String::from_utf8_lossy(line.bytes);
+            if line.is_complete
+                && text.contains(word)
+                && let Some(event) = RecordedEvent::parse(&text)
+                && since.is_none_or(|since| event.time >= since)
+            {
+                each(&text, event);
+            }
+        })?;
     }
-}
-
-/// Whether a finished file was written to last before that moment.
-fn is_older(file: &Path, since: Option<Timestamp>) -> bool {
-    let written = fs::metadata(file).and_then(|meta| meta.modified()).ok();
-    match (written, since.map(SystemTime::from)) {
-        (Some(written), Some(since)) => written < since,
-        _ => false,
-    }
+    Ok(())
 }

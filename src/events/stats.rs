@@ -1,44 +1,43 @@
-//! What agents have done over a time: how many runs, how they ended, how long they took and what they cost.
+//! Statistics of runs per agent: number, outcomes, durations and costs.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::story::{RunStory, StepKind};
+use super::timeline::{RunTimeline, TimelineStepKind};
 
-/// What one agent has done.
+/// Statistics of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct AgentStats {
-    /// Runs that were asked for.
+pub(crate) struct AgentStats {
+    /// All runs.
     pub runs: u64,
-    /// Runs that go on.
+    /// Runs that have not ended.
     pub running: u64,
-    /// Failures by their code.
+    /// Failed runs by error code.
     pub failures: BTreeMap<String, u64>,
-    /// Half of the runs took at most this long, in milliseconds.
+    /// Median duration in milliseconds.
     pub p50_ms: Option<u64>,
-    /// Of twenty runs nineteen took at most this long.
+    /// 95th percentile of the duration in milliseconds.
     pub p95_ms: Option<u64>,
-    /// Dollars.
+    /// US dollars.
     pub cost_usd: f64,
-    /// `input`, `output`, `cache_read`, `cache_creation`.
+    /// By kind: `input`, `output`, `cache_read`, `cache_creation`.
     pub tokens: BTreeMap<String, u64>,
-    /// Tool calls that ran.
+    /// Tool calls that were executed.
     pub tools: u64,
-    /// Tool calls that were refused.
+    /// Tool calls that were denied.
     pub denials: u64,
 }
 
-/// Counts by agent.
-pub fn count_by_agent(stories: &[RunStory]) -> BTreeMap<String, AgentStats> {
-    let mut agents: BTreeMap<String, Vec<&RunStory>> = BTreeMap::new();
+pub(crate) fn stats_by_agent(stories: &[RunTimeline]) -> BTreeMap<String, AgentStats> {
+    let mut agents: BTreeMap<String, Vec<&RunTimeline>> = BTreeMap::new();
     for story in stories {
         agents.entry(story.agent.clone()).or_default().push(story);
     }
-    agents.into_iter().map(|(agent, stories)| (agent, count(&stories))).collect()
+    agents.into_iter().map(|(agent, stories)| (agent, stats_of(&stories))).collect()
 }
 
-fn count(stories: &[&RunStory]) -> AgentStats {
+fn stats_of(stories: &[&RunTimeline]) -> AgentStats {
     let mut stats = AgentStats::default();
     for story in stories {
         stats.runs += 1;
@@ -51,8 +50,9 @@ fn count(stories: &[&RunStory]) -> AgentStats {
         for (name, count) in &story.tokens {
             *stats.tokens.entry(name.clone()).or_default() += count;
         }
-        stats.tools += (story.count(StepKind::Tool) + story.count(StepKind::Failed)) as u64;
-        stats.denials += story.count(StepKind::Denied) as u64;
+        stats.tools +=
+            (story.count(TimelineStepKind::Tool) + story.count(TimelineStepKind::Failed)) as u64;
+        stats.denials += story.count(TimelineStepKind::Denied) as u64;
     }
     let mut durations: Vec<u64> = stories.iter().filter_map(|story| story.duration_ms).collect();
     durations.sort_unstable();
@@ -61,7 +61,7 @@ fn count(stories: &[&RunStory]) -> AgentStats {
     stats
 }
 
-/// The smallest value that so many of a hundred do not exceed.
+/// Returns the nearest-rank percentile.
 fn percentile(sorted: &[u64], hundredths: usize) -> Option<u64> {
     let rank = (sorted.len() * hundredths).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_values_that_were_seen() {
+    fn percentiles_are_observed_values() {
         let row: Vec<u64> = (1..=20).collect();
         assert_eq!((percentile(&row, 50), percentile(&row, 95)), (Some(10), Some(19)));
         assert_eq!((percentile(&[7], 50), percentile(&[7], 95)), (Some(7), Some(7)));

@@ -1,4 +1,4 @@
-//! The story of a run, told from its events: when it waited and worked, which tools it used, what it was refused.
+//! Timeline of a run, built from its events: queueing, work, tool calls, denials.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,86 +7,81 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::event_reader::{RecordedEvent, read_events};
-use crate::base::{RunId, Timestamp, one_line, shorten};
+use super::reader::{RecordedEvent, read_events};
+use crate::util::{RunId, Timestamp, one_line, shorten};
 
-/// One run from beginning to end, or as far as it has come.
+/// One run with its events, up to the present if it has not ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RunStory {
-    /// The run.
+pub(crate) struct RunTimeline {
     pub run_id: RunId,
-    /// The agent's name.
+    /// Name of the agent.
     pub agent: String,
-    /// Who called it, with how that is known, and the session and call it came from.
+    /// The caller, as in the events: name, source of the name, session and call.
     pub caller: Option<Value>,
-    /// The run's conversation.
     pub session_id: Option<String>,
-    /// Its transcript.
+    /// Path of the transcript.
     pub transcript: Option<String>,
-    /// When it was asked for.
+    /// Time of the request.
     pub queued: Timestamp,
-    /// When a process began to work for it.
+    /// Time at which a process started to work on the run.
     pub started: Option<Timestamp>,
-    /// When it was over.
     pub ended: Option<Timestamp>,
-    /// `SUCCESS`, a code, or nothing while it goes on.
+    /// `SUCCESS` or an error code; `None` until the run ends.
     pub outcome: Option<String>,
-    /// Why it failed.
+    /// Error message of a failed run.
     pub error: Option<String>,
-    /// From the call's arrival to its end.
+    /// From the request to the end.
     pub duration_ms: Option<u64>,
-    /// Dollars.
+    /// US dollars.
     pub cost_usd: Option<f64>,
     /// Turns of the model.
     pub turns: Option<u64>,
-    /// `input`, `output`, `cache_read`, `cache_creation`.
+    /// By kind: `input`, `output`, `cache_read`, `cache_creation`.
     pub tokens: BTreeMap<String, u64>,
-    /// Milliseconds by step of the call, in the order of the steps.
+    /// Milliseconds by phase of the run, in order.
     pub timing_ms: Map<String, Value>,
-    /// What happened, in order.
-    pub steps: Vec<Step>,
+    /// The steps in order.
+    pub steps: Vec<TimelineStep>,
 }
 
-/// Something that happened in a run.
+/// A step of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Step {
-    /// When it began.
+pub(crate) struct TimelineStep {
+    /// Start of the step.
     pub time: Timestamp,
-    /// What kind of thing it is.
-    pub kind: StepKind,
+    pub kind: TimelineStepKind,
     /// The tool, the native subagent, or the event.
     pub name: String,
-    /// One line about it.
+    /// One-line summary.
     pub about: String,
-    /// How long it took; unknown while it goes on, and for what takes no time.
+    /// Duration; `None` until the step ends, and for events without duration.
     pub duration_ms: Option<u64>,
-    /// The call's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_use_id: Option<String>,
-    /// The native subagent inside of the run whose step it is.
+    /// The native subagent that made the step, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
 }
 
-/// The kinds of steps.
+/// Kinds of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StepKind {
-    /// A tool that is being used.
+pub(crate) enum TimelineStepKind {
+    /// A tool call in progress.
     Running,
-    /// A tool that gave a result.
+    /// A tool call that succeeded.
     Tool,
-    /// A tool that failed.
+    /// A tool call that failed.
     Failed,
-    /// A call that was refused.
+    /// A tool call that was denied.
     Denied,
     /// A native subagent.
     Subagent,
-    /// Anything else.
+    /// Any other event.
     Event,
 }
 
-impl RunStory {
+impl RunTimeline {
     fn new(run_id: RunId, event: &RecordedEvent) -> Self {
         Self {
             run_id,
@@ -108,13 +103,12 @@ impl RunStory {
         }
     }
 
-    /// How many steps are of that kind.
-    pub fn count(&self, kind: StepKind) -> usize {
+    /// Returns the number of steps of a kind.
+    pub(crate) fn count(&self, kind: TimelineStepKind) -> usize {
         self.steps.iter().filter(|step| step.kind == kind).count()
     }
 
-    /// The caller's name.
-    pub fn caller_name(&self) -> &str {
+    pub(crate) fn caller_name(&self) -> &str {
         self.caller
             .as_ref()
             .and_then(|caller| caller.get("name"))
@@ -122,38 +116,45 @@ impl RunStory {
             .unwrap_or("-")
     }
 
-    /// Who called, with the instance and the session: what this story hangs on.
-    pub fn caller_text(&self, key: &str) -> Option<&str> {
+    /// Returns a field of the caller, for example its `agent_id` or `session_id`.
+    pub(crate) fn caller_field(&self, key: &str) -> Option<&str> {
         self.caller.as_ref()?.get(key)?.as_str()
     }
 
-    fn take(&mut self, event: &RecordedEvent) {
+    fn apply(&mut self, event: &RecordedEvent) {
         let within = event.text("parent_agent_id").and(event.text("agent_type"));
         if within.is_none() {
             event.agent().clone_into(&mut self.agent);
-            self.note_place(event);
+            self.apply_subject(event);
         }
         match event.name() {
             "RunQueued" => self.queued = event.time,
             "RunStarted" => drop(self.started.get_or_insert(event.time)),
-            "RunEnded" => self.note_end(event),
-            "PreToolUse" => self.steps.push(step(event, StepKind::Running, tool(event), within)),
-            "PostToolUse" => self.finish(event, StepKind::Tool),
-            "PostToolUseFailure" => self.finish(event, StepKind::Failed),
-            "PermissionDenied" => self.finish(event, StepKind::Denied),
+            "RunEnded" => self.apply_end(event),
+            "PreToolUse" => self.steps.push(new_step(
+                event,
+                TimelineStepKind::Running,
+                tool_label(event),
+                within,
+            )),
+            "PostToolUse" => self.finish_tool(event, TimelineStepKind::Tool),
+            "PostToolUseFailure" => self.finish_tool(event, TimelineStepKind::Failed),
+            "PermissionDenied" => self.finish_tool(event, TimelineStepKind::Denied),
             "SubagentStart" => {
                 let name = event.agent().to_owned();
-                let mut started = step(event, StepKind::Subagent, name, None);
+                let mut started = new_step(event, TimelineStepKind::Subagent, name, None);
                 started.tool_use_id = event.text("agent_id").map(str::to_owned);
                 self.steps.push(started);
             }
-            "SubagentStop" => self.finish_native(event),
+            "SubagentStop" => self.finish_native_subagent(event),
             "SessionStart" | "SessionEnd" | "PermissionRequest" => {}
-            name => self.steps.push(step(event, StepKind::Event, name.to_owned(), within)),
+            name => {
+                self.steps.push(new_step(event, TimelineStepKind::Event, name.to_owned(), within));
+            }
         }
     }
 
-    fn note_place(&mut self, event: &RecordedEvent) {
+    fn apply_subject(&mut self, event: &RecordedEvent) {
         if let Some(caller) = event.fields.get("caller") {
             self.caller = Some(caller.clone());
         }
@@ -165,7 +166,7 @@ impl RunStory {
         }
     }
 
-    fn note_end(&mut self, event: &RecordedEvent) {
+    fn apply_end(&mut self, event: &RecordedEvent) {
         self.ended = Some(event.time);
         self.outcome = event.text("outcome").map(str::to_owned);
         self.error = event.text("error").map(str::to_owned);
@@ -180,12 +181,11 @@ impl RunStory {
             counted.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect();
     }
 
-    fn finish(&mut self, event: &RecordedEvent, kind: StepKind) {
+    fn finish_tool(&mut self, event: &RecordedEvent, kind: TimelineStepKind) {
         let id = event.text("tool_use_id");
-        let open = self
-            .steps
-            .iter_mut()
-            .rfind(|step| step.kind == StepKind::Running && step.tool_use_id.as_deref() == id);
+        let open = self.steps.iter_mut().rfind(|step| {
+            step.kind == TimelineStepKind::Running && step.tool_use_id.as_deref() == id
+        });
         let why =
             event.text("error").or(event.text("reason")).map(|text| shorten(&one_line(text), 200));
         if let Some(step) = open {
@@ -195,16 +195,16 @@ impl RunStory {
                 step.about = format!("{} – {why}", step.about);
             }
         } else {
-            let mut lone = step(event, kind, tool(event), None);
+            let mut lone = new_step(event, kind, tool_label(event), None);
             lone.about = why.unwrap_or(lone.about);
             self.steps.push(lone);
         }
     }
 
-    fn finish_native(&mut self, event: &RecordedEvent) {
+    fn finish_native_subagent(&mut self, event: &RecordedEvent) {
         let id = event.text("agent_id");
         let open = self.steps.iter_mut().rfind(|step| {
-            step.kind == StepKind::Subagent
+            step.kind == TimelineStepKind::Subagent
                 && step.duration_ms.is_none()
                 && step.tool_use_id.as_deref() == id
         });
@@ -214,25 +214,30 @@ impl RunStory {
     }
 }
 
-/// The milliseconds between two moments.
-pub(super) fn elapsed(from: Timestamp, to: Timestamp) -> Option<u64> {
+/// Returns the milliseconds between two times; `None` if negative.
+pub(crate) fn elapsed(from: Timestamp, to: Timestamp) -> Option<u64> {
     u64::try_from(to.duration_since(from).as_millis()).ok()
 }
 
-fn step(event: &RecordedEvent, kind: StepKind, name: String, within: Option<&str>) -> Step {
-    Step {
+fn new_step(
+    event: &RecordedEvent,
+    kind: TimelineStepKind,
+    name: String,
+    within: Option<&str>,
+) -> TimelineStep {
+    TimelineStep {
         time: event.time,
         kind,
         name,
-        about: about(event),
+        about: summarize(event),
         duration_ms: None,
         tool_use_id: event.text("tool_use_id").map(str::to_owned),
         within: within.map(str::to_owned),
     }
 }
 
-/// `mcp__brave__search` as `brave/search`.
-fn tool(event: &RecordedEvent) -> String {
+/// Returns the tool's name, with `mcp__brave__search` shortened to `brave/search`.
+fn tool_label(event: &RecordedEvent) -> String {
     let name = event.text("tool_name").unwrap_or("a tool");
     match name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
         Some((server, tool)) => format!("{server}/{tool}"),
@@ -240,8 +245,8 @@ fn tool(event: &RecordedEvent) -> String {
     }
 }
 
-/// The most telling of what an event says.
-fn about(event: &RecordedEvent) -> String {
+/// Returns the most informative text of an event, shortened to 120 characters.
+fn summarize(event: &RecordedEvent) -> String {
     const TELLING: [&str; 8] =
         ["command", "file_path", "path", "url", "query", "pattern", "prompt", "description"];
     let input = event.fields.get("tool_input").and_then(Value::as_object);
@@ -256,14 +261,17 @@ fn about(event: &RecordedEvent) -> String {
     told.or_else(other).map(|text| shorten(&one_line(text), 120)).unwrap_or_default()
 }
 
-/// The stories of all runs that began since a moment, in that order.
-pub fn read_stories(path: &Path, since: Option<Timestamp>) -> io::Result<Vec<RunStory>> {
-    let mut stories: BTreeMap<RunId, RunStory> = BTreeMap::new();
-    // A run that began before is told whole or not at all.
+/// Returns the timelines of all runs since the given time, in the order of their start.
+pub(crate) fn read_timelines(
+    path: &Path,
+    since: Option<Timestamp>,
+) -> io::Result<Vec<RunTimeline>> {
+    let mut stories: BTreeMap<RunId, RunTimeline> = BTreeMap::new();
+    // Runs queued before `since` are left out entirely.
     read_events(path, since, |_, event| {
         let Some(run) = event.run() else { return };
         if event.name() == "RunQueued" || since.is_none() || stories.contains_key(&run) {
-            stories.entry(run).or_insert_with(|| RunStory::new(run, &event)).take(&event);
+            stories.entry(run).or_insert_with(|| RunTimeline::new(run, &event)).apply(&event);
         }
     })?;
     Ok(stories.into_values().collect())

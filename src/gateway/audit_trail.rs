@@ -1,4 +1,4 @@
-//! What is written down about a request: who, what, by which rule, how long, how it ended.
+//! Audit entries and metrics of gateway requests: caller, server, tool, rule, latency, outcome.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -6,41 +6,44 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::batch::{Batch, SoundLog};
 use super::error::GatewayError;
-use super::files::InForce;
-use super::gateway::Who;
-use crate::base::RunId;
+use super::gateway::RequestIdentity;
+use crate::audit::{AuditBatcher, AuditEntry, AuditLog, AuditOptions};
 use crate::identity::Caller;
-use crate::policy::{Decision, Evaluation};
-use crate::record::{AuditLine, AuditOptions, CallCount, Ending, Measured, Metrics, MetricsReport};
+use crate::jsonrpc::LineJson;
+use crate::policy::{Decision, Verdict};
+use crate::telemetry::{CallCount, CallOutcome, CallSample, Metrics, MetricsReport};
+use crate::util::RunId;
 
-/// A request on its way, as far as it is known.
-pub(super) struct Draft {
-    pub(super) operation: &'static str,
-    pub(super) claimed: Option<String>,
-    pub(super) caller: Option<Caller>,
-    pub(super) server: Option<String>,
-    /// Whether there is the server whose use was denied.
-    server_exists: bool,
-    pub(super) tool: Option<String>,
-    pub(super) evaluation: Option<Arc<Evaluation>>,
-    pub(super) bytes_in: usize,
-    pub(super) arguments: Option<Value>,
-    pub(super) call_id: Option<String>,
-    pub(super) run: Option<RunId>,
-    started: Instant,
+/// Audit entry of a request whose outcome is not known yet.
+pub(crate) struct AuditDraft {
+    pub(crate) operation: &'static str,
+    pub(crate) claimed: Option<String>,
+    pub(crate) caller: Option<Caller>,
+    pub(crate) server: Option<String>,
+    /// Set if the server of a denied request exists.
+    pub(crate) server_exists: bool,
+    pub(crate) tool: Option<String>,
+    pub(crate) verdict: Option<Arc<Verdict>>,
+    pub(crate) request_bytes: usize,
+    pub(crate) arguments: Option<Value>,
+    pub(crate) call_id: Option<String>,
+    pub(crate) run: Option<RunId>,
+    pub(crate) started: Instant,
 }
 
-impl Draft {
-    pub(super) fn new(operation: &'static str, who: &Who) -> Self {
-        Self::begun(Instant::now(), operation, who.clone())
+impl AuditDraft {
+    pub(crate) fn new(operation: &'static str, who: &RequestIdentity) -> Self {
+        Self::started_at(Instant::now(), operation, who.clone())
     }
 
-    /// A request that came a moment ago.
-    pub(super) fn begun(started: Instant, operation: &'static str, who: Who) -> Self {
+    /// Creates the draft of a request that arrived at `started`.
+    pub(crate) fn started_at(
+        started: Instant,
+        operation: &'static str,
+        who: RequestIdentity,
+    ) -> Self {
         Self {
             operation,
             claimed: who.agent_id,
@@ -48,162 +51,141 @@ impl Draft {
             server: None,
             server_exists: false,
             tool: None,
-            evaluation: None,
-            bytes_in: 0,
+            verdict: None,
+            request_bytes: 0,
             arguments: None,
             call_id: who.call_id,
             run: None,
             started,
         }
     }
-
-    /// May this agent use this server, or this tool of it? The verdict is noted.
-    pub(super) fn judge(
-        &mut self,
-        in_force: &InForce,
-        caller: &Caller,
-        server: &str,
-        tool: Option<&str>,
-    ) -> Result<(), GatewayError> {
-        let evaluation = in_force.verdicts.of(&in_force.rules, &caller.name, server, tool);
-        let evaluation = self.evaluation.insert(evaluation);
-        if evaluation.is_allowed() {
-            return Ok(());
-        }
-        self.server_exists = in_force.servers.get(server).is_some();
-        let sentence = match &in_force.gap {
-            None => evaluation.sentence().to_owned(),
-            Some(gap) => format!("{}; {gap}", evaluation.sentence()),
-        };
-        Err(GatewayError::DeniedByPolicy { sentence })
-    }
 }
 
-/// The audit log and the counts of one gateway.
-pub(super) struct Ledger {
-    log: Arc<SoundLog>,
-    batch: Batch,
+/// Writes audit entries of gateway requests and counts the requests.
+pub(crate) struct AuditTrail {
+    batcher: AuditBatcher,
     metrics: Metrics,
 }
 
-impl Ledger {
-    pub(super) fn new(path: &Path, options: AuditOptions) -> Self {
-        let log = Arc::new(SoundLog::open(path, options));
-        Self { batch: Batch::new(Arc::clone(&log)), log, metrics: Metrics::default() }
+impl AuditTrail {
+    pub(crate) fn new(path: &Path, options: AuditOptions) -> Self {
+        let batcher = AuditBatcher::new(AuditLog::open(path, options));
+        Self { batcher, metrics: Metrics::default() }
     }
 
-    /// Whether the last line could be written.
-    pub(super) fn is_sound(&self) -> bool {
-        self.log.is_sound()
+    /// Returns true if the last write succeeded.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.batcher.is_writable()
     }
 
-    /// Refuses while the log cannot be written: what cannot be recorded is not done.
-    pub(super) fn ensure_writable(&self) -> Result<(), GatewayError> {
-        if self.is_sound() {
+    /// Returns an error while the audit log cannot be written, because unlogged requests are not executed.
+    ///
+    /// After a failure, writes a `gateway_start` entry to test the log.
+    pub(crate) async fn ensure_writable(&self) -> Result<(), GatewayError> {
+        if self.is_writable() {
             return Ok(());
         }
-        self.write(&AuditLine::new("gateway_start"))
+        self.write(AuditEntry::new("gateway_start")).await
     }
 
-    /// What is kept of a request's arguments, if anything is to be.
-    pub(super) fn kept_arguments(&self, arguments: &RawValue) -> Option<Value> {
-        let wanted = self.log.wants_arguments();
-        wanted.then(|| serde_json::from_str(arguments.get()).unwrap_or_default())
+    /// Returns the arguments to log; `None` unless the audit log is configured to keep arguments.
+    pub(crate) fn arguments_to_log(&self, arguments: &LineJson) -> Option<Value> {
+        let wanted = self.batcher.log().logs_arguments();
+        wanted.then(|| serde_json::from_str(arguments.as_str()).unwrap_or_default())
     }
 
-    /// A request that could not even be judged, because it makes no sense: it has its line all the same.
-    pub(super) fn refuse(
+    /// Writes the audit entry of an invalid request and returns its error.
+    pub(crate) async fn reject(
         &self,
         operation: &'static str,
-        who: &Who,
+        who: &RequestIdentity,
         error: GatewayError,
     ) -> GatewayError {
         let refused: Result<Infallible, GatewayError> = Err(error);
-        let Err(error) = self.record(Draft::new(operation, who), refused, |never| match *never {});
+        let draft = AuditDraft::new(operation, who);
+        let Err(error) = self.record_batched(draft, refused, |never| match *never {}).await;
         error
     }
 
-    /// A line about something that no request asked for.
-    pub(super) fn note(
+    /// Writes an audit entry about an event that no request caused.
+    pub(crate) fn write_event(
         &self,
         operation: &'static str,
         server: &str,
         tool: Option<&str>,
         reason: &str,
     ) {
-        let mut line = AuditLine::new(operation).on(server, tool);
+        let mut line = AuditEntry::new(operation).with_target(server, tool);
         line.reason = Some(reason.to_owned());
-        self.add(&line);
+        self.try_write(line);
     }
 
-    /// A line as it is.
-    pub(super) fn add(&self, line: &AuditLine) {
-        // A log that cannot be written stops the next request.
-        let _ = self.write(line);
+    /// Writes an entry for which no answer waits, and ignores errors. Does not block.
+    ///
+    /// After a failed write, `ensure_writable` rejects the next request.
+    pub(crate) fn try_write(&self, line: AuditEntry) {
+        self.batcher.append_detached(line);
     }
 
-    pub(super) fn calls(&self) -> Vec<CallCount> {
+    /// Waits until all entries are written or have failed.
+    pub(crate) async fn flush(&self) {
+        self.batcher.flush().await;
+    }
+
+    pub(crate) fn call_counts(&self) -> Vec<CallCount> {
         self.metrics.calls()
     }
 
-    pub(super) fn metrics(&self) -> MetricsReport {
+    pub(crate) fn metrics(&self) -> MetricsReport {
         self.metrics.report()
     }
 
-    pub(super) fn problem(&self) -> Option<String> {
-        self.log.problem()
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.batcher.log().problem()
     }
 
-    pub(super) fn write(&self, line: &AuditLine) -> Result<(), GatewayError> {
-        self.log.write(std::slice::from_ref(line))
+    pub(crate) async fn write(&self, line: AuditEntry) -> Result<(), GatewayError> {
+        Ok(self.batcher.append(line).await?)
     }
 
-    /// Writes the line and only then lets the answer go.
-    pub(super) fn record<T>(
+    /// Writes the entry of a request, then returns its result.
+    ///
+    /// The entry is queued before the function returns, so that the future stays small.
+    pub(crate) fn record_batched<T>(
         &self,
-        draft: Draft,
-        result: Result<T, GatewayError>,
-        size: impl FnOnce(&T) -> usize,
-    ) -> Result<T, GatewayError> {
-        let line = self.line(draft, &result, size);
-        self.write(&line)?;
-        result
-    }
-
-    /// The same, together with the lines of all who have one at this moment. What waits for that is small: the line is
-    /// handed over at once.
-    pub(super) fn record_soon<T>(
-        &self,
-        draft: Draft,
+        draft: AuditDraft,
         result: Result<T, GatewayError>,
         size: impl FnOnce(&T) -> usize,
     ) -> impl Future<Output = Result<T, GatewayError>> {
-        let written = self.batch.add(self.line(draft, &result, size));
-        async move { written.await.and(result) }
+        let written = self.batcher.append(self.build_entry(draft, &result, size));
+        async move { written.await.map_err(GatewayError::from).and(result) }
     }
 
-    /// The same, for whom nobody waits.
-    pub(super) fn record_then<T: Send + 'static>(
+    /// Like [`Self::record_batched`], with a callback instead of a future.
+    pub(crate) fn record_then<T: Send + 'static>(
         &self,
-        draft: Draft,
+        draft: AuditDraft,
         result: Result<T, GatewayError>,
         size: impl FnOnce(&T) -> usize,
         then: impl FnOnce(Result<T, GatewayError>) + Send + 'static,
     ) {
-        let line = self.line(draft, &result, size);
-        self.batch.add_then(line, Box::new(move |written| then(written.and(result))));
+        let line = self.build_entry(draft, &result, size);
+        self.batcher.append_then(
+            line,
+            Box::new(move |written| then(written.map_err(GatewayError::from).and(result))),
+        );
     }
 
-    /// What is written down of a request that has come to its end.
-    fn line<T>(
+    /// Builds the entry of a request that has finished.
+    fn build_entry<T>(
         &self,
-        draft: Draft,
+        draft: AuditDraft,
         result: &Result<T, GatewayError>,
         size: impl FnOnce(&T) -> usize,
-    ) -> AuditLine {
+    ) -> AuditEntry {
         let latency = draft.started.elapsed();
         self.count(&draft, result, latency);
-        let mut line = AuditLine::new(draft.operation);
+        let mut line = AuditEntry::new(draft.operation);
         if let Some(caller) = draft.caller {
             line.agent = Some(caller.name);
             line.known_by = Some(caller.known_by);
@@ -211,7 +193,7 @@ impl Ledger {
         line.server = draft.server;
         line.tool = draft.tool;
         line.latency_us = u64::try_from(latency.as_micros()).ok();
-        line.request_bytes = Some(draft.bytes_in as u64);
+        line.request_bytes = Some(draft.request_bytes as u64);
         line.call_id = draft.call_id;
         line.run_id = draft.run;
         line.arguments = draft.arguments;
@@ -220,45 +202,45 @@ impl Ledger {
             Err(error) => {
                 line.error = Some(error.code().to_owned());
                 line.agent = line.agent.or(draft.claimed);
-                line.reason = Some(error.sentence_for_the_log());
-                if draft.evaluation.is_none() && is_refusal(error) {
+                line.reason = Some(error.audit_message());
+                if draft.verdict.is_none() && is_denial(error) {
                     line.decision = Some(Decision::Deny);
                 }
             }
         }
-        line.verdict = draft.evaluation;
+        line.verdict = draft.verdict;
         line
     }
 
-    fn count<T>(&self, draft: &Draft, result: &Result<T, GatewayError>, latency: Duration) {
-        // Names that callers make up would only fill the table.
+    fn count<T>(&self, draft: &AuditDraft, result: &Result<T, GatewayError>, latency: Duration) {
+        // Unresolved names are invented by callers and would fill the table.
         let Some(caller) = &draft.caller else { return };
         let ending = match result {
-            Ok(_) => Ending::Answered,
-            Err(error) if is_refusal(error) => Ending::Denied,
-            Err(_) => Ending::Failed,
+            Ok(_) => CallOutcome::Answered,
+            Err(error) if is_denial(error) => CallOutcome::Denied,
+            Err(_) => CallOutcome::Failed,
         };
-        self.metrics.count(&Measured {
+        self.metrics.count_in(&CallSample {
             agent: &caller.name,
             server: draft.server.as_deref(),
             server_exists: draft.server_exists,
             tool: draft.tool.as_deref(),
-            ending,
+            outcome: ending,
             latency,
         });
     }
 }
 
-/// Whether a person's rule, rather than a fault, stood in the way.
-fn is_refusal(error: &GatewayError) -> bool {
+/// Returns true if a rule or a missing identity stopped the request, and not a fault.
+fn is_denial(error: &GatewayError) -> bool {
     matches!(
         error,
         GatewayError::DeniedByPolicy { .. }
-            | GatewayError::ToolWithheld { .. }
+            | GatewayError::ToolBlockedByPin { .. }
             | GatewayError::IdentityMismatch { .. }
-            | GatewayError::Doubtful(_)
+            | GatewayError::InvalidAttestation(_)
             | GatewayError::NotAttested
-            | GatewayError::Agent(_)
+            | GatewayError::AgentNotResolved(_)
             | GatewayError::NoRules(_)
     )
 }

@@ -1,209 +1,203 @@
-//! What can go wrong between an agent and a server, each with its code and a way out.
+//! Errors of the gateway, each with a code and a help text.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::files::RulesGap;
-use super::sign_in::SignInNeeded;
-use crate::base::{one_line, shorten};
-use crate::identity::Doubt;
-use crate::policy::ChainError;
+use crate::audit::AuditUnavailable;
+use crate::gateway::config::NoRules;
+use crate::gateway::oauth::SignInNeeded;
+use crate::identity::AttestationError;
+use crate::policy::FallbackError;
+use crate::util::{nearest_names, one_line, shorten};
 
-/// Why a request to the gateway was refused or failed.
+/// Reason why a gateway request was rejected or failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// A rule, or the absence of one, says no. The sentence is the one `explain` and the audit say.
+    /// Denied by a rule, or because no rule matches. Same message as in `explain` and the audit log.
     #[error("{sentence}")]
     DeniedByPolicy {
-        /// Who, what and by which rule.
+        /// Agent, server or tool, and rule.
         sentence: String,
     },
-    /// No agent could be found for the call.
+    /// The calling agent cannot be determined.
     #[error(transparent)]
-    Agent(#[from] ChainError),
-    /// There are no rules, so there are no agents.
+    AgentNotResolved(#[from] FallbackError),
+    /// No gateway rules are in force, so no agent is known.
     #[error(transparent)]
-    NoRules(#[from] RulesGap),
-    /// The `agent_id` contradicts what is known for certain.
+    NoRules(#[from] NoRules),
+    /// The `agent_id` argument contradicts the verified identity.
     #[error("this call comes from {known}, not from `{}`", name(claimed))]
     IdentityMismatch {
-        /// Who it is.
+        /// Verified identity.
         known: String,
-        /// Who it says it is.
+        /// Claimed agent.
         claimed: String,
     },
-    /// What is attested about this call cannot be relied upon.
+    /// The attestation of this call is invalid.
     #[error(transparent)]
-    Doubtful(#[from] Doubt),
-    /// Nothing attests who calls, and the house wants that.
+    InvalidAttestation(#[from] AttestationError),
+    /// No attestation, and `identity: required` is set.
     #[error(
         "nothing attests who is calling, and `identity: required` in agents/defaults.yaml refuses that"
     )]
     NotAttested,
-    /// The server cannot be reached now.
+    /// The server is temporarily unavailable.
     #[error("server `{}` is unavailable: {reason}", name(server))]
     ServerUnavailable {
-        /// Its name.
         server: String,
-        /// Why, with the end of its stderr where there is one.
+        /// Cause, with the end of stderr if there is any.
         reason: String,
-        /// How long until it is tried again.
+        /// Time until the next connection attempt.
         retry_in: Option<Duration>,
     },
-    /// The server is not behind the gateway, and waiting will not change that.
+    /// The server is not available through the gateway; a retry does not help.
     #[error("server `{}` is unavailable: {reason}", name(server))]
     NotServed {
-        /// Its name.
         server: String,
-        /// Why.
         reason: String,
-        /// What to do.
+        /// Advice for the caller.
         way_out: &'static str,
     },
     /// A person has to sign in to the server.
     #[error("server `{}` is unavailable: {reason}", name(server))]
     SignInNeeded {
-        /// Its name.
         server: String,
-        /// Why.
         reason: String,
-        /// What the person types.
+        /// Command to run.
         command: String,
     },
-    /// The server has no such tool, or none that this agent may see.
+    /// The server has no such tool, or none that this agent may use.
     #[error("server `{}` has no tool `{}`{}", name(server), name(tool), near_text(near))]
     ToolNotFound {
-        /// The server.
         server: String,
-        /// What was asked for.
         tool: String,
-        /// What the agent may have meant; only names it may see.
+        /// Similar tool names; only those that the agent may use.
         near: Vec<String>,
     },
     /// No server that this agent may use has this resource or prompt.
     #[error("no server that you may use has the {}", name(what))]
-    NotOffered {
-        /// Its kind and name.
+    FeatureNotFound {
+        /// Kind and name.
         what: String,
     },
-    /// The tool's definition changed and nobody has accepted it yet.
+    /// The tool definition changed and is not trusted yet.
     #[error(
         "tool `{}` of server `{}` is withheld: its definition changed",
         name(tool),
         name(server)
     )]
-    ToolWithheld {
-        /// The server.
+    ToolBlockedByPin {
         server: String,
-        /// The tool.
+        /// Name as listed by the server.
         tool: String,
     },
-    /// The deadline passed; the server was told to stop.
+    /// The deadline passed; the server was sent a cancellation.
     #[error("server `{}` did not answer within {} ms", name(server), after.as_millis())]
     Timeout {
-        /// The server.
         server: String,
-        /// The deadline.
+        /// Timeout that was in effect.
         after: Duration,
     },
-    /// The caller took the call back.
+    /// The caller cancelled the call.
     #[error("the call was cancelled")]
     Cancelled,
-    /// An argument is missing or of the wrong kind.
+    /// An argument is missing or invalid.
     #[error("{sentence}")]
     InvalidArgument {
-        /// Which and why.
+        /// Argument and problem.
         sentence: String,
     },
-    /// The audit log cannot be written, so nothing is done.
+    /// The audit log cannot be written, so the request is not executed.
     #[error("the audit log cannot be written: {reason}")]
     AuditUnavailable {
-        /// Why.
+        /// Cause of the failed write.
         reason: String,
     },
-    /// The server answered with a protocol error; it is passed on as it is.
+    /// JSON-RPC error of the server, forwarded unchanged.
     #[error("{message}")]
     Downstream {
-        /// The JSON-RPC code.
         code: i32,
-        /// The server's message.
+        /// Message of the server; can contain arguments of the call.
         message: String,
-        /// What came with it.
         data: Option<Value>,
     },
-    /// `.mcp.json` does not parse.
+    /// `.mcp.json` is invalid.
     #[error("the list of servers cannot be read: line {line}: {reason}")]
     InvalidServers {
-        /// Where, counted from one.
+        /// Line number, starting at 1.
         line: u32,
-        /// Why.
         reason: String,
     },
-    /// The pins of tool definitions cannot be read or written.
+    /// `data/tool-pins.json` cannot be read or written.
     #[error("`{}` cannot be used: {reason}", path.display())]
     Pins {
-        /// The file.
         path: PathBuf,
-        /// Why.
+        /// I/O, lock or format error.
         reason: String,
     },
 }
 
+impl From<AuditUnavailable> for GatewayError {
+    fn from(error: AuditUnavailable) -> Self {
+        Self::AuditUnavailable { reason: error.reason }
+    }
+}
+
 impl GatewayError {
-    /// What the audit log says of it. The words of a server may hold what it was called with, which the log keeps only
-    /// where that is wanted.
-    pub(super) fn sentence_for_the_log(&self) -> String {
+    /// Returns the message for the audit log.
+    ///
+    /// Without the message of a server: it can contain the call's arguments, which are logged only if configured.
+    pub(crate) fn audit_message(&self) -> String {
         match self {
             Self::Downstream { code, .. } => format!("the server answered with the error {code}"),
             other => other.to_string(),
         }
     }
 
-    /// The code that programs look for.
+    /// Returns the stable error code.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::DeniedByPolicy { .. } | Self::ToolWithheld { .. } | Self::Pins { .. } => {
-                "DENIED_BY_POLICY"
-            }
-            Self::Agent(error) => error.code(),
+            Self::DeniedByPolicy { .. } | Self::ToolBlockedByPin { .. } => "DENIED_BY_POLICY",
+            Self::AgentNotResolved(error) => error.code(),
             Self::NoRules(_) => "INVALID_AGENT_ID",
-            Self::IdentityMismatch { .. } | Self::Doubtful(_) => "IDENTITY_MISMATCH",
+            Self::IdentityMismatch { .. } | Self::InvalidAttestation(_) => "IDENTITY_MISMATCH",
             Self::NotAttested => "CALLER_NOT_ALLOWED",
             Self::ServerUnavailable { .. }
             | Self::NotServed { .. }
             | Self::SignInNeeded { .. }
             | Self::InvalidServers { .. } => "SERVER_UNAVAILABLE",
             Self::ToolNotFound { .. } => "TOOL_NOT_FOUND",
-            Self::NotOffered { .. } => "NOT_FOUND",
+            Self::FeatureNotFound { .. } => "NOT_FOUND",
             Self::Timeout { .. } => "TIMEOUT",
             Self::Cancelled => "CANCELLED",
             Self::InvalidArgument { .. } => "INVALID_ARGUMENT",
             Self::AuditUnavailable { .. } => "AUDIT_UNAVAILABLE",
+            Self::Pins { .. } => "STORE_UNAVAILABLE",
             Self::Downstream { .. } => "DOWNSTREAM_ERROR",
         }
     }
 
-    /// `CODE: sentence. What to do.`, as the caller reads it.
+    /// Formats the error for the caller: `CODE: message. Help.`
     pub fn text(&self) -> String {
         let sentence = self.to_string();
         let stop = if sentence.ends_with(['.', '?', '!']) { "" } else { "." };
-        let text = format!("{}: {sentence}{stop} {}", self.code(), self.way_out());
+        let text = format!("{}: {sentence}{stop} {}", self.code(), self.help());
         text.trim_end().to_owned()
     }
 
-    /// What to do.
-    pub fn way_out(&self) -> String {
+    /// Returns advice for the caller.
+    pub fn help(&self) -> String {
         match self {
             Self::DeniedByPolicy { .. } => {
                 "Call list_servers and get_server_tools to see what is allowed.".to_owned()
             }
-            // These sentences end with their own way out.
-            Self::Agent(_) => String::new(),
-            Self::NoRules(gap) => gap.way_out().to_owned(),
+            // The messages of these errors already contain advice.
+            Self::AgentNotResolved(_) => String::new(),
+            Self::NoRules(gap) => gap.help().to_owned(),
             Self::IdentityMismatch { .. } => "Leave agent_id out.".to_owned(),
-            Self::Doubtful(_) => "Call it again.".to_owned(),
+            Self::InvalidAttestation(_) => "Call it again.".to_owned(),
             Self::NotAttested => {
                 "A person can run `adjutant init`, which installs the hooks that attest it."
                     .to_owned()
@@ -217,50 +211,48 @@ impl GatewayError {
             Self::NotServed { way_out, .. } => (*way_out).to_owned(),
             Self::SignInNeeded { command, .. } => format!("A person must run `{command}`."),
             Self::ToolNotFound { .. } => "Call get_server_tools to see its tools.".to_owned(),
-            Self::NotOffered { .. } => "List them to see what there is.".to_owned(),
-            Self::ToolWithheld { server, .. } => {
+            Self::FeatureNotFound { .. } => "List them to see what there is.".to_owned(),
+            Self::ToolBlockedByPin { server, .. } => {
                 format!("A person must look at it and run `adjutant trust {}`.", name(server))
             }
             Self::Timeout { .. } => "Pass a larger timeout_ms, or ask for less.".to_owned(),
             Self::Cancelled => "Nothing is left to do.".to_owned(),
             Self::InvalidArgument { .. } => "Correct the arguments.".to_owned(),
-            Self::AuditUnavailable { .. } | Self::Pins { .. } => {
-                "A person must make the file writable.".to_owned()
-            }
+            Self::AuditUnavailable { .. } => "A person must make the file writable.".to_owned(),
+            Self::Pins { .. } => "A person must make the file readable and writable.".to_owned(),
             Self::Downstream { .. } => "The server said so itself.".to_owned(),
         }
     }
 
-    pub(super) fn sign_in(server: &str, needed: SignInNeeded) -> Self {
+    pub(crate) fn sign_in_needed(server: &str, needed: SignInNeeded) -> Self {
         let SignInNeeded { reason, command } = needed;
         Self::SignInNeeded { server: server.to_owned(), reason, command }
     }
 
-    /// A server's result is no JSON that can be taken apart.
-    pub fn unreadable(server: &str, error: &serde_json::Error) -> Self {
-        Self::unavailable(server, format!("its answer cannot be read: {error}"))
+    /// Returns the error for an unknown tool; `visible` are the tools that the caller may see.
+    pub(crate) fn tool_not_found<'a>(
+        server: &str,
+        tool: &str,
+        visible: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let near = nearest_names(tool, visible).into_iter().map(str::to_owned).collect();
+        Self::ToolNotFound { server: server.to_owned(), tool: tool.to_owned(), near }
     }
 
-    /// The same; where the time was over, with the whole of what was allowed.
-    pub(super) fn within(self, allowed: Duration) -> Self {
-        match self {
-            Self::Timeout { server, .. } => Self::Timeout { server, after: allowed },
-            other => other,
-        }
-    }
-
-    /// No server has this name; `near` is one that the caller may see and may have meant.
-    pub(super) fn no_such_server(server: &str, near: Option<&str>) -> Self {
-        let hint = near.map(|near| format!("; is `{}` meant?", name(near))).unwrap_or_default();
+    /// Returns the error for an unknown server; `visible` are the servers that the caller may see.
+    pub(crate) fn no_such_server<'a>(
+        server: &str,
+        visible: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         Self::NotServed {
             server: server.to_owned(),
-            reason: format!("there is no such server{hint}"),
+            reason: format!("there is no such server{}", near_miss(server, visible)),
             way_out: "Call list_servers to see which there are.",
         }
     }
 
-    /// Its entry is left out.
-    pub(super) fn left_out(server: &str, why: &str) -> Self {
+    /// Returns the error for an entry that is left out.
+    pub(crate) fn excluded_entry(server: &str, why: &str) -> Self {
         Self::NotServed {
             server: server.to_owned(),
             reason: why.to_owned(),
@@ -268,8 +260,8 @@ impl GatewayError {
         }
     }
 
-    /// Its entry makes no sense.
-    pub(super) fn unusable(server: &str, reason: &str) -> Self {
+    /// Returns the error for an invalid entry.
+    pub(crate) fn invalid_entry(server: &str, reason: &str) -> Self {
         Self::NotServed {
             server: server.to_owned(),
             reason: reason.to_owned(),
@@ -277,20 +269,27 @@ impl GatewayError {
         }
     }
 
-    pub(super) fn unavailable(server: &str, reason: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(server: &str, reason: impl Into<String>) -> Self {
         Self::ServerUnavailable { server: server.to_owned(), reason: reason.into(), retry_in: None }
     }
 }
 
-/// A name as it can stand in a sentence: callers and servers choose their own, and must not forge a line with it.
+/// Makes a name safe for a message: one line, at most 256 characters.
+///
+/// Callers and servers choose names and could forge log lines.
 fn name(given: &str) -> String {
     one_line(&shorten(given, 256))
 }
 
-fn near_text(near: &[String]) -> String {
+/// Returns the names that may be meant by `wanted`, as the end of a message.
+pub(crate) fn near_miss<'a>(wanted: &str, visible: impl IntoIterator<Item = &'a str>) -> String {
+    near_text(&nearest_names(wanted, visible))
+}
+
+fn near_text(near: &[impl AsRef<str>]) -> String {
     if near.is_empty() {
         return String::new();
     }
-    let near: Vec<String> = near.iter().map(|near| name(near)).collect();
+    let near: Vec<String> = near.iter().map(|near| name(near.as_ref())).collect();
     format!("; is `{}` meant?", near.join("` or `"))
 }

@@ -1,165 +1,200 @@
-//! One call of one tool: who, may it, is it there, is it still what it was, and only then the call.
+//! A tool call: authorize, find the server and the tool, send, audit, reply.
+//!
+//! The only path of a call, for `execute_tool` and for the servers of an agent. A call to a connected server with a known
+//! tool has no task: it is sent where its request is read, and audited and answered where the response is read. Any
+//! other call gets a task that connects the server first.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rmcp::model::ProgressNotificationParam;
-use serde_json::value::RawValue;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 
-use super::downstream::{Downstream, ToolCall};
+use super::audit_trail::{AuditDraft, AuditTrail};
+use super::authorize::{CallPolicy, GatewayPolicy, authorize};
 use super::error::GatewayError;
-use super::files::InForce;
-use super::gateway::{Gateway, Who};
-use super::ledger::Draft;
-use super::tool_list::ToolList;
-use super::views::may_use;
-use crate::base::nearest;
-use crate::identity::Caller;
+use super::gateway::{Gateway, RequestIdentity};
+use super::listing::is_unblocked;
+use super::server_view::ServerView;
+use crate::gateway::downstream::{
+    ConnectionUse, DownstreamCall, DownstreamConnection, DownstreamServer,
+};
+use crate::jsonrpc::LineJson;
 
-/// What it is called in the audit log.
-pub(super) const EXECUTE: &str = "execute_tool";
+/// Operation name in the audit log.
+const EXECUTE_TOOL: &str = "execute_tool";
 
-/// What `execute_tool` was asked for.
-pub struct Execute {
-    /// The server.
+/// Callback with the result of a call, called exactly once, after the audit entry is written.
+pub(crate) type OnResult = Box<dyn FnOnce(Result<LineJson, GatewayError>) + Send>;
+
+/// A parsed tool call.
+pub struct ToolCall {
     pub server: String,
-    /// The tool.
     pub tool: String,
-    /// The tool's arguments, as they were written; a JSON object.
-    pub arguments: Box<RawValue>,
-    /// From now to the answer; `None` is the server's own deadline.
+    /// JSON object, as received.
+    pub arguments: LineJson,
+    /// Maximum time from now to the response; `None` uses the timeout of the server.
     pub timeout: Option<Duration>,
-    /// Taken back by the caller.
+    /// Cancelled by the caller.
     pub cancelled: CancellationToken,
-    /// Where progress goes.
+    /// Receiver of progress notifications, in order; notifications are dropped while it is full.
     pub progress: Option<mpsc::Sender<ProgressNotificationParam>>,
 }
 
 impl Gateway {
-    /// Calls a tool for an agent and returns what the server returned, unchanged.
-    pub async fn execute(
-        &self,
-        who: &Who,
-        request: Execute,
-    ) -> Result<Box<RawValue>, GatewayError> {
-        let mut draft = self.draft(who, &request);
-        let result = self.execute_judged(&mut draft, who, request).await;
-        self.ledger.record_soon(draft, result, |raw| raw.get().len()).await
-    }
-
-    /// What is known of a request before it is judged.
-    pub(super) fn draft(&self, who: &Who, request: &Execute) -> Draft {
-        let mut draft = Draft::new(EXECUTE, who);
-        draft.server = Some(request.server.clone());
-        draft.tool = Some(request.tool.clone());
-        draft.bytes_in = request.arguments.get().len();
-        draft.arguments = self.ledger.kept_arguments(&request.arguments);
-        draft
-    }
-
-    async fn execute_judged(
-        &self,
-        draft: &mut Draft,
-        who: &Who,
-        request: Execute,
-    ) -> Result<Box<RawValue>, GatewayError> {
+    /// Authorizes and executes one tool call. Returns at once; `on_result` runs exactly once, after the audit entry is
+    /// written.
+    pub fn execute(self: &Arc<Self>, who: RequestIdentity, call: ToolCall, on_result: OnResult) {
         let in_force = self.in_force();
-        let caller = self.resolve(&in_force, who)?;
-        draft.caller = Some(caller.clone());
-        draft.judge(&in_force, &caller, &request.server, Some(&request.tool))?;
-        self.ledger.ensure_writable()?;
-        let server = self.server_for(&in_force, &caller, &request.server)?;
-        let allowed = request.timeout.unwrap_or(server.spec.timeout);
-        let end = Instant::now() + allowed;
-        let at_hand = server.at_hand();
-        if !at_hand.is_some_and(|(_, list)| self.has_tool(&server, &list, &request.tool)) {
-            // In a box, for it is large and rarely needed: as a part of every call it would be moved around with each.
-            let looking = Box::pin(self.find_tool(&in_force, &caller, &server, &request.tool));
-            tokio::select! {
-                found = timeout_at(end, looking) => found.unwrap_or_else(|_| {
-                    Err(GatewayError::Timeout { server: request.server.clone(), after: allowed })
-                })?,
-                () = request.cancelled.cancelled() => return Err(GatewayError::Cancelled),
+        let caller = self.resolve_caller(&in_force, &who);
+        let mut draft = AuditDraft::started_at(Instant::now(), EXECUTE_TOOL, who);
+        match caller {
+            Ok(caller) => {
+                draft.caller = Some(caller.clone());
+                let policy = GatewayPolicy { in_force, caller };
+                self.execute_under(policy, draft, call, on_result);
+            }
+            Err(error) => {
+                self.describe_call(&mut draft, &call);
+                finish(&self.audit_trail, draft, Err(error), on_result);
             }
         }
-        let call = ToolCall {
-            tool: request.tool,
-            arguments: request.arguments,
-            deadline: Some(end.saturating_duration_since(Instant::now())),
-            cancelled: request.cancelled,
-            progress: request.progress,
+    }
+
+    /// Authorizes and executes a call under a policy.
+    pub(crate) fn execute_under(
+        self: &Arc<Self>,
+        policy: impl CallPolicy + 'static,
+        mut draft: AuditDraft,
+        call: ToolCall,
+        on_result: OnResult,
+    ) {
+        self.describe_call(&mut draft, &call);
+        let authorized = authorize(&policy, &mut draft, &call.server, Some(&call.tool))
+            .and_then(|()| policy.server(self, &call.server));
+        let server = match authorized {
+            Ok(server) => server,
+            Err(error) => return finish(&self.audit_trail, draft, Err(error), on_result),
         };
-        server.note_call();
-        // One deadline was set for finding and calling together.
-        server.call_tool(call).await.map_err(|error| error.within(allowed))
+        let timeout = call.timeout.unwrap_or(server.spec.timeout);
+        let execution = Execution {
+            gateway: Arc::clone(self),
+            is_client: policy.is_client(),
+            deadline: draft.started + timeout,
+            timeout,
+            server,
+            draft,
+            call,
+            on_result,
+        };
+        match execution.ready_connection() {
+            Some(connection) => execution.send(&connection),
+            None => drop(tokio::spawn(execution.prepare_and_send(policy))),
+        }
     }
 
-    /// Whether the tool is there and nothing of the server is withheld.
-    pub(super) fn has_tool(&self, server: &Downstream, list: &Arc<ToolList>, tool: &str) -> bool {
-        list.get(tool).is_some() && self.withheld(server, list).is_ok_and(|all| all.is_empty())
+    /// Adds server, tool and arguments to the draft of an audit entry.
+    fn describe_call(&self, draft: &mut AuditDraft, call: &ToolCall) {
+        draft.server = Some(call.server.clone());
+        draft.tool = Some(call.tool.clone());
+        draft.request_bytes = call.arguments.as_str().len();
+        draft.arguments = self.audit_trail.arguments_to_log(&call.arguments);
     }
 
-    /// The tool is on the server's list, and nobody withholds it.
-    async fn find_tool(
+    /// Connects the server and finds the tool. The second value keeps the connection in use.
+    async fn prepare(
         &self,
-        in_force: &InForce,
-        caller: &Caller,
-        server: &Arc<Downstream>,
+        policy: &impl CallPolicy,
+        server: &Arc<DownstreamServer>,
         tool: &str,
-    ) -> Result<(), GatewayError> {
-        let mut list = server.tools().await?;
-        if list.get(tool).is_none() {
-            // Some servers change their tools and do not say so.
-            list = server.fresh_tools().await?;
+    ) -> Result<(Arc<DownstreamConnection>, ConnectionUse), GatewayError> {
+        self.audit_trail.ensure_writable().await?;
+        let connection = server.ensure_connected().await?;
+        let used = connection.begin_use();
+        ServerView { gateway: self, policy }.find_tool(server, tool).await?;
+        if connection.is_alive() {
+            return Ok((connection, used));
         }
-        if list.get(tool).is_none() {
-            return Err(not_found(in_force, caller, &server.key.server, tool, &list));
-        }
-        if self.withheld(server, &list)?.iter().any(|name| name == tool) {
-            let server = server.key.server.clone();
-            return Err(GatewayError::ToolWithheld { server, tool: tool.to_owned() });
-        }
-        Ok(())
+        // The server has ended after it listed its tools.
+        let connection = server.ensure_connected().await?;
+        let used = connection.begin_use();
+        Ok((connection, used))
     }
 }
 
-fn not_found(
-    in_force: &InForce,
-    caller: &Caller,
-    server: &str,
-    tool: &str,
-    list: &ToolList,
-) -> GatewayError {
-    let names = list.tools.iter().map(|tool| tool.name.as_str());
-    let visible = names.filter(|name| may_use(in_force, caller, server, name));
-    let near = nearest(tool, visible).into_iter().map(str::to_owned).collect();
-    GatewayError::ToolNotFound { server: server.to_owned(), tool: tool.to_owned(), near }
+/// An authorized call.
+struct Execution {
+    gateway: Arc<Gateway>,
+    server: Arc<DownstreamServer>,
+    draft: AuditDraft,
+    call: ToolCall,
+    deadline: Instant,
+    /// Time until the deadline, at the start of the call.
+    timeout: Duration,
+    /// Set if the client may receive the log messages of the server from now on.
+    is_client: bool,
+    on_result: OnResult,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{GatewayOptions, Settings};
+impl Execution {
+    /// Returns the connection if the call can be sent at once; never waits.
+    fn ready_connection(&self) -> Option<Arc<DownstreamConnection>> {
+        if !self.gateway.audit_trail.is_writable() {
+            return None;
+        }
+        let (connection, list) = self.server.cached_connection_and_tools()?;
+        let is_listed = list.get(&self.call.tool).is_some();
+        (is_listed && is_unblocked(&self.server, &list)).then_some(connection)
+    }
 
-    #[tokio::test]
-    async fn a_call_on_its_way_is_small() {
-        let folder = tempfile::tempdir().unwrap();
-        let settings = Settings::resolve(Some(folder.path())).unwrap();
-        let gateway = Gateway::start(&settings, GatewayOptions::default());
-        let request = Execute {
-            server: "s".to_owned(),
-            tool: "t".to_owned(),
-            arguments: RawValue::from_string("{}".to_owned()).unwrap(),
-            timeout: None,
-            cancelled: CancellationToken::new(),
-            progress: None,
+    /// Prepares the server, at most until the deadline, then sends the call.
+    async fn prepare_and_send(self, policy: impl CallPolicy) {
+        let preparing = self.gateway.prepare(&policy, &self.server, &self.call.tool);
+        let prepared = tokio::select! {
+            prepared = timeout_at(self.deadline.into(), preparing) => {
+                prepared.unwrap_or_else(|_| {
+                    let server = self.call.server.clone();
+                    Err(GatewayError::Timeout { server, after: self.timeout })
+                })
+            }
+            () = self.call.cancelled.cancelled() => Err(GatewayError::Cancelled),
         };
-        let who = Who::default();
-        // It is moved several times before it begins; what it rarely needs belongs into a box.
-        let bytes = std::mem::size_of_val(&gateway.execute(&who, request));
-        assert!(bytes < 3_000, "{bytes}");
+        match prepared {
+            Ok((connection, _used)) => self.send(&connection),
+            Err(error) => {
+                finish(&self.gateway.audit_trail, self.draft, Err(error), self.on_result);
+            }
+        }
     }
+
+    fn send(self, connection: &Arc<DownstreamConnection>) {
+        let Self { gateway, server, draft, call, deadline, timeout, is_client, on_result } = self;
+        if is_client {
+            server.note_call();
+        }
+        let name = LineJson::string(&call.tool);
+        let downstream_call = DownstreamCall {
+            params: &LineJson::object(&[("name", &name), ("arguments", &call.arguments)]),
+            deadline,
+            timeout,
+            cancelled: call.cancelled,
+            progress: call.progress,
+        };
+        let audit_trail = Arc::clone(&gateway.audit_trail);
+        connection.start_call(downstream_call, move |result| {
+            finish(&audit_trail, draft, result, on_result);
+        });
+    }
+}
+
+/// Writes the audit entry, then replies.
+fn finish(
+    audit_trail: &Arc<AuditTrail>,
+    draft: AuditDraft,
+    result: Result<LineJson, GatewayError>,
+    on_result: OnResult,
+) {
+    audit_trail.record_then(draft, result, |raw| raw.as_str().len(), on_result);
 }

@@ -1,9 +1,9 @@
-//! News while something is going on.
+//! Progress forwarding during an operation.
 
 use tokio::sync::mpsc;
 
-/// Does `work`, and tells what is reported meanwhile, in order, all of it before the result.
-pub async fn telling<T, N, Told: Future<Output = ()>>(
+/// Runs `work` and passes its progress to `tell`, in order, all of it before returning the result.
+pub(crate) async fn forward_progress<T, N, Told: Future<Output = ()>>(
     work: impl Future<Output = T>,
     mut news: mpsc::Receiver<N>,
     tell: impl Fn(N) -> Told,

@@ -1,239 +1,248 @@
-//! The gateway itself: the files in force, the servers behind them, and who may reach what.
+//! The MCP gateway: configuration in force, downstream servers, caller resolution.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::downstream::Downstream;
+use super::audit_trail::AuditTrail;
 use super::error::GatewayError;
-use super::files::InForce;
-use super::lease::Lease;
-use super::ledger::Ledger;
-use super::log_relay::LogRelay;
-use super::pins::Pins;
-use super::pool::Pool;
-use super::reload;
-use super::server_config::{ServerSpec, Start};
-use crate::base::nearest;
+use crate::audit::{AuditEntry, AuditOptions};
+use crate::catalog::{ServerIsolation, StartPolicy};
 use crate::config::{GatewayFiles, GatewayOptions, Settings};
-use crate::identity::{Caller, Doubt};
-use crate::policy::{evaluate, resolve_agent};
-use crate::record::{AuditLine, AuditOptions};
+use crate::gateway::config::{ActiveConfig, ServerSpec, reload};
+use crate::gateway::downstream::{
+    DownstreamRegistry, DownstreamServer, LogSubscription, ServerLease, ToolPins,
+};
+use crate::identity::{AttestationError, Caller};
+use crate::policy::{evaluate, resolve_caller};
+use crate::util::Mutex;
 
-/// The gateway of one process, held by `adjutant gateway` and `adjutant serve` alike.
+/// The gateway of one process, used by `adjutant gateway` and `adjutant serve`.
 pub struct Gateway {
-    pub(super) options: GatewayOptions,
-    pub(super) in_force: ArcSwap<InForce>,
-    pub(super) pins: Pins,
-    pub(super) ledger: Arc<Ledger>,
-    pub(super) started: Instant,
-    pool: Pool,
-    /// Servers that are kept ready, called or not.
-    ready: Mutex<Vec<Lease>>,
-    visible: watch::Sender<u64>,
+    pub(crate) options: GatewayOptions,
+    pub(crate) active_config: ArcSwap<ActiveConfig>,
+    pub(crate) pins: Arc<ToolPins>,
+    pub(crate) audit_trail: Arc<AuditTrail>,
+    pub(crate) started: Instant,
+    pool: DownstreamRegistry,
+    /// Leases on private servers that are started in advance.
+    prestarted: Mutex<Vec<ServerLease>>,
+    visibility_changes: watch::Sender<u64>,
     identity_required: AtomicBool,
-    closing: CancellationToken,
+    shutdown_token: CancellationToken,
 }
 
-/// Who a request comes from, as far as that is known when it arrives.
+/// Caller information of one request, as far as known on arrival.
 #[derive(Clone, Debug, Default)]
-pub struct Who {
-    /// What is known for certain or attested about this very call, if anything is.
+pub struct RequestIdentity {
+    /// Verified or attested caller, if any.
     pub caller: Option<Caller>,
-    /// Why that cannot be relied upon, if it cannot.
-    pub doubt: Option<Doubt>,
-    /// What the call says itself.
+    /// Error of the attestation, if it is invalid.
+    pub attestation_error: Option<AttestationError>,
+    /// The `agent_id` argument.
     pub agent_id: Option<String>,
-    /// The call's id, for the audit log.
+    /// Call id for the audit log.
     pub call_id: Option<String>,
 }
 
 impl Gateway {
-    /// Reads the files, starts what is to be started ahead, and follows the files from then on.
+    /// Reads the configuration, starts eager servers and watches the files.
     ///
-    /// Must be called within a tokio runtime. Never fails: what is wrong is said in the log and in
-    /// the status, and denies rather than allows.
+    /// Must be called within a tokio runtime. Never fails: problems appear in the log and in the status, and deny
+    /// access.
     pub fn start(settings: &Settings, options: GatewayOptions) -> Arc<Self> {
-        Self::start_recording(settings, options, AuditOptions::default())
+        Self::start_with_audit_options(settings, options, AuditOptions::default())
     }
 
-    /// The same, with the audit log kept as `audit` says.
-    pub fn start_recording(
+    /// Like [`Self::start`], with options for the audit log.
+    pub fn start_with_audit_options(
         settings: &Settings,
         options: GatewayOptions,
         audit: AuditOptions,
     ) -> Arc<Self> {
         let files = GatewayFiles::locate(settings);
-        // Watched first: an edit between the two is seen.
-        let watch = reload::Watch::begin(&files);
-        let in_force = InForce::read(&files);
+        // Watch before reading, so that an edit in between is noticed.
+        let watch = reload::WatchSet::start(&files);
+        let in_force = ActiveConfig::read(&files);
         let gateway = Arc::new(Self {
-            in_force: ArcSwap::from_pointee(in_force),
+            active_config: ArcSwap::from_pointee(in_force),
             options,
-            pool: Pool::new(settings.root.clone()),
-            pins: Pins::new(&settings.data_dir()),
-            ledger: Arc::new(Ledger::new(&files.audit_log, audit)),
-            ready: Mutex::default(),
-            visible: watch::Sender::new(0),
+            pool: DownstreamRegistry::new(settings.root.clone()),
+            pins: Arc::new(ToolPins::new(&settings.data_dir())),
+            audit_trail: Arc::new(AuditTrail::new(&files.audit_log, audit)),
+            prestarted: Mutex::default(),
+            visibility_changes: watch::Sender::new(0),
             started: Instant::now(),
             identity_required: AtomicBool::new(false),
-            closing: CancellationToken::new(),
+            shutdown_token: CancellationToken::new(),
         });
-        gateway.start_eager();
-        watch.follow(&gateway);
+        gateway.start_eager_servers();
+        watch.reload_on_change(&gateway);
         gateway
     }
 
-    /// Whether there is any server behind this gateway, besides Adjutant's own entry: `adjutant serve`
-    /// offers the gateway's tools only then, because every agent carries them in its context.
+    /// Returns true if there is a downstream server besides Adjutant's own entry.
+    ///
+    /// `adjutant serve` offers the gateway tools only then, because their schemas take up context in every agent.
     pub fn has_servers(&self) -> bool {
-        !self.in_force.load().servers.is_empty()
+        !self.active_config.load().servers.is_empty()
     }
 
-    /// Whether `get_gateway_status` is offered.
-    pub fn debug(&self) -> bool {
+    /// Returns true if `get_gateway_status` is offered.
+    pub fn offers_status_tool(&self) -> bool {
         self.options.debug
     }
 
-    /// The pool, for servers that are private to an agent.
-    pub fn pool(&self) -> &Pool {
+    pub fn downstreams(&self) -> &DownstreamRegistry {
         &self.pool
     }
 
-    pub(super) fn replace_ready(&self, ready: Vec<Lease>) {
-        let before = std::mem::replace(
-            &mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner),
-            ready,
-        );
+    pub(crate) fn replace_prestarted(&self, ready: Vec<ServerLease>) {
+        let before = std::mem::replace(&mut *self.prestarted.lock(), ready);
         drop(before);
     }
 
-    /// Writes a line about something that is decided elsewhere; what cannot be written must not be done.
-    pub fn write_down(&self, line: &AuditLine) -> Result<(), GatewayError> {
-        self.ledger.write(line)
+    /// Writes an audit entry of another component. On error the caller must not execute the action.
+    pub async fn write_audit_entry(&self, entry: AuditEntry) -> Result<(), GatewayError> {
+        self.audit_trail.write(entry).await
     }
 
-    pub(super) fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub(crate) fn ledger(&self) -> &AuditTrail {
+        &self.audit_trail
     }
 
-    /// Writes down a request that makes no sense; returns what is to be told.
-    pub fn refuse(&self, operation: &'static str, who: &Who, error: GatewayError) -> GatewayError {
-        self.ledger.refuse(operation, who, error)
+    /// Writes the audit entry of an invalid request and returns the error for the caller.
+    pub async fn reject(
+        &self,
+        operation: &'static str,
+        who: &RequestIdentity,
+        error: GatewayError,
+    ) -> GatewayError {
+        self.audit_trail.reject(operation, who, error).await
     }
 
-    /// Writes a line about somebody who was refused before there was a request to judge.
-    pub fn record(&self, line: &AuditLine) {
-        self.ledger.add(line);
+    /// Writes the audit entry of a request that was rejected before it was parsed. Errors are ignored.
+    ///
+    /// Does not block: if another process holds the log's lock, the entry is written when the lock is free.
+    pub fn try_write_audit_entry(&self, entry: AuditEntry) {
+        self.audit_trail.try_write(entry);
     }
 
-    /// The files as they hold now.
-    pub fn in_force(&self) -> Arc<InForce> {
-        self.in_force.load_full()
+    /// Returns the configuration in force.
+    pub fn in_force(&self) -> Arc<ActiveConfig> {
+        self.active_config.load_full()
     }
 
-    /// Grows when what agents can see may have changed.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.visible.subscribe()
+    /// Returns a counter that grows when the visible servers or tools may have changed.
+    pub fn subscribe_visibility_changes(&self) -> watch::Receiver<u64> {
+        self.visibility_changes.subscribe()
     }
 
-    /// How a client that is alone with the servers hears what they log.
-    pub fn log_relay(&self) -> &Arc<LogRelay> {
-        self.pool.log_relay()
+    /// Returns the subscription through which a stdio client receives log messages of servers.
+    pub fn log_subscription(&self) -> &Arc<LogSubscription> {
+        self.pool.log_subscription()
     }
 
-    /// Reads both files again, as after an edit or SIGHUP.
+    /// Reads both files again, after an edit or SIGHUP.
     pub fn reload(self: &Arc<Self>) {
-        let before = self.in_force.load_full();
-        self.in_force.store(Arc::new(before.again()));
-        let wanted = self.in_force.load_full();
-        self.pool.retain(|key| reload::still_wanted(&wanted, key));
-        self.start_eager();
+        let before = self.active_config.load_full();
+        self.active_config.store(Arc::new(before.reload()));
+        let wanted = self.active_config.load_full();
+        self.pool.retain(|key| reload::is_still_configured(&wanted, key));
+        self.start_eager_servers();
         if before.rules != wanted.rules || before.servers != wanted.servers {
-            self.pool.forget_calls();
-            self.visible.send_modify(|count| *count += 1);
+            self.pool.stop_log_forwarding();
+            self.visibility_changes.send_modify(|count| *count += 1);
         }
     }
 
-    /// Ends every server and waits for that.
+    /// Ends all servers and waits for their processes.
     pub async fn shutdown(&self) {
-        self.closing.cancel();
+        self.shutdown_token.cancel();
         self.pool.close().await;
+        self.audit_trail.flush().await;
     }
 
-    /// Cancelled when the gateway ends.
+    /// Returns a token that is cancelled at shutdown.
     pub fn closing(&self) -> CancellationToken {
-        self.closing.clone()
+        self.shutdown_token.clone()
     }
 
-    /// Whether callers of whom nothing is sure are refused from now on (`identity: required`).
+    /// Sets if unverified callers are rejected (`identity: required`).
     pub fn require_identity(&self, required: bool) {
         self.identity_required.store(required, Ordering::Relaxed);
     }
 
-    /// Who is calling: what is known for sure first, then what the call says, then the fallbacks.
-    pub fn resolve(&self, in_force: &InForce, who: &Who) -> Result<Caller, GatewayError> {
-        if let Some(doubt) = who.doubt {
-            return Err(doubt.into());
+    /// Resolves the caller: verified identity, then the `agent_id` argument, then the configured fallbacks.
+    pub fn resolve_caller(
+        &self,
+        in_force: &ActiveConfig,
+        who: &RequestIdentity,
+    ) -> Result<Caller, GatewayError> {
+        if let Some(error) = who.attestation_error {
+            return Err(error.into());
         }
         let claimed = who.agent_id.as_deref().filter(|id| !id.is_empty());
         match &who.caller {
-            Some(caller) if caller.is_sure() => match claimed {
+            Some(caller) if caller.is_verified() => match claimed {
                 Some(claimed) if claimed != caller.name => Err(GatewayError::IdentityMismatch {
-                    known: caller.described(),
+                    known: caller.describe(),
                     claimed: claimed.to_owned(),
                 }),
                 _ => Ok(caller.clone()),
             },
             _ if self.identity_required.load(Ordering::Relaxed) => Err(GatewayError::NotAttested),
             _ => {
-                if let Some(gap) = &in_force.gap {
+                if let Some(gap) = &in_force.no_rules {
                     return Err(gap.clone().into());
                 }
-                Ok(resolve_agent(&in_force.rules, claimed, self.options.default_agent.as_deref())?)
+                Ok(resolve_caller(&in_force.rules, claimed, self.options.default_agent.as_deref())?)
             }
         }
     }
 
-    /// The server of this name as `caller` uses it. The caller's right to it was judged before.
-    pub(super) fn server_for(
+    /// Returns the server `name` in the scope of `caller`. The caller must already be authorized.
+    pub(crate) fn downstream_for(
         &self,
-        in_force: &InForce,
+        in_force: &ActiveConfig,
         caller: &Caller,
         name: &str,
-    ) -> Result<Arc<Downstream>, GatewayError> {
+    ) -> Result<Arc<DownstreamServer>, GatewayError> {
         let Some(entry) = in_force.servers.get(name) else {
             let visible = in_force
                 .servers
                 .names()
                 .filter(|other| evaluate(&in_force.rules, &caller.name, other, None).is_allowed());
-            return Err(match in_force.servers.left_out(name) {
-                Some(why) => GatewayError::left_out(name, why),
-                None => GatewayError::no_such_server(name, nearest(name, visible).first().copied()),
+            return Err(match in_force.servers.exclusion_reason(name) {
+                Some(why) => GatewayError::excluded_entry(name, why),
+                None => GatewayError::no_such_server(name, visible),
             });
         };
         match &entry.spec {
-            Ok(spec) => Ok(self.pool.acquire(Pool::scope_for(spec, &caller.name), spec)),
-            Err(reason) => Err(GatewayError::unusable(name, reason)),
+            Ok(spec) => {
+                Ok(self.pool.get_or_create(DownstreamRegistry::scope_for(spec, &caller.name), spec))
+            }
+            Err(reason) => Err(GatewayError::invalid_entry(name, reason)),
         }
     }
 
-    fn start_eager(&self) {
-        let in_force = self.in_force.load();
+    fn start_eager_servers(&self) {
+        let in_force = self.active_config.load();
         let specs = in_force.servers.entries().iter().filter_map(|entry| entry.spec.as_ref().ok());
         for spec in specs.filter(|spec| self.is_eager(spec)) {
-            let server = self.pool.acquire(super::downstream::Scope::Shared, spec);
-            tokio::spawn(server.keep_up());
+            let server =
+                self.pool.get_or_create(crate::gateway::downstream::ServerScope::Shared, spec);
+            tokio::spawn(server.keep_alive());
         }
     }
 
     fn is_eager(&self, spec: &ServerSpec) -> bool {
-        let shared = spec.isolation == super::server_config::Isolation::Shared;
-        let eager = spec.start.map_or(self.options.eager, |start| start == Start::Eager);
+        let shared = spec.isolation == ServerIsolation::Shared;
+        let eager = spec.start.map_or(self.options.eager, |start| start == StartPolicy::Eager);
         shared && eager
     }
 }

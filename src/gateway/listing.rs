@@ -1,164 +1,162 @@
-//! What an agent may see: its servers, and the tools of one of them.
+//! `list_servers` and `get_server_tools`: the servers and tools that an agent may use.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::downstream::Downstream;
+use super::audit_trail::AuditDraft;
+use super::authorize::{GatewayPolicy, authorize};
 use super::error::GatewayError;
-use super::files::InForce;
-use super::gateway::{Gateway, Who};
-use super::ledger::Draft;
-use super::server_config::{Pinning, ServerSpec};
-use super::tool_list::{Tool, ToolList};
-use crate::catalog::ServerLaunch;
-use crate::identity::Caller;
-use crate::policy::{Pattern, evaluate};
+use super::gateway::{Gateway, RequestIdentity};
+use super::server_view::ServerView;
+use crate::catalog::{Pinning, ServerLaunch};
+use crate::gateway::config::ServerSpec;
+use crate::gateway::downstream::{DownstreamServer, Tool, ToolList};
+use crate::util::Pattern;
 
-/// Which tools of a server are asked for.
+/// Arguments of `get_server_tools`.
 #[derive(Clone, Debug, Default)]
-pub struct ToolsWanted {
-    /// The server.
+pub struct ToolFilter {
     pub server: String,
-    /// Only these names; empty for all.
+    /// Exact names; empty for all tools.
     pub names: Vec<String>,
-    /// Only names that fit.
+    /// Glob pattern for names.
     pub pattern: Option<String>,
-    /// As many, in order, as fit into this many tokens.
+    /// Token limit; the list ends before the first tool that exceeds it.
     pub max_schema_tokens: Option<u64>,
 }
 
 impl Gateway {
-    /// The servers this agent may use, as `list_servers` shows them.
-    pub fn list_servers(&self, who: &Who, include_metadata: bool) -> Result<Value, GatewayError> {
-        let mut draft = Draft::new("list_servers", who);
-        let in_force = self.in_force();
-        let result = self.resolve(&in_force, who).map(|caller| {
-            let servers = visible_servers(&in_force, &caller, include_metadata);
-            draft.caller = Some(caller);
-            Value::Array(servers)
-        });
-        self.ledger.record(draft, result, |value| value.to_string().len())
+    /// Returns the servers that the agent may use, in the format of `list_servers`.
+    pub async fn list_servers(
+        &self,
+        who: &RequestIdentity,
+        include_metadata: bool,
+    ) -> Result<Value, GatewayError> {
+        let mut draft = AuditDraft::new("list_servers", who);
+        let result = self
+            .view_for(who, &mut draft)
+            .map(|view| Value::Array(view.describe_servers(include_metadata)));
+        self.audit_trail.record_batched(draft, result, |value| value.to_string().len()).await
     }
 
-    /// The tools of one server that this agent may use, as `get_server_tools` shows them.
-    pub async fn server_tools(
+    /// Returns the tools that the agent may use, in the format of `get_server_tools`.
+    pub async fn list_server_tools(
         &self,
-        who: &Who,
-        wanted: &ToolsWanted,
+        who: &RequestIdentity,
+        wanted: &ToolFilter,
     ) -> Result<Value, GatewayError> {
-        let mut draft = Draft::new("get_server_tools", who);
+        let mut draft = AuditDraft::new("get_server_tools", who);
         draft.server = Some(wanted.server.clone());
-        let result = self.read_server_tools(&mut draft, who, wanted).await;
-        self.ledger.record(draft, result, |value| value.to_string().len())
+        let reading = async {
+            let view = self.view_for(who, &mut draft)?;
+            authorize(&view.policy, &mut draft, &wanted.server, None)?;
+            view.tools(&view.server(&wanted.server)?, |visible| wanted.to_response(visible)).await
+        };
+        let result = reading.await;
+        self.audit_trail.record_batched(draft, result, |value| value.to_string().len()).await
     }
 
-    async fn read_server_tools(
+    /// Returns the changed tools of a server with `pin: strict`; compares with the pins on first use.
+    ///
+    /// If the pins cannot be read or written, a strict server fails and any other is not pinned.
+    pub(crate) async fn blocked_by_pin(
         &self,
-        draft: &mut Draft,
-        who: &Who,
-        wanted: &ToolsWanted,
-    ) -> Result<Value, GatewayError> {
-        let in_force = self.in_force();
-        let caller = self.resolve(&in_force, who)?;
-        draft.caller = Some(caller.clone());
-        draft.judge(&in_force, &caller, &wanted.server, None)?;
-        let server = self.server_for(&in_force, &caller, &wanted.server)?;
-        let list = server.tools().await?;
-        let withheld = self.withheld(&server, &list)?;
-        let visible: Vec<&Tool> = list
-            .tools
-            .iter()
-            .filter(|tool| !withheld.contains(&tool.name))
-            .filter(|tool| may_use(&in_force, &caller, &wanted.server, &tool.name))
-            .collect();
-        Ok(wanted.answer(&visible))
-    }
-
-    /// The tools of a list that nobody gets, because they changed and the server is pinned strictly.
-    pub(super) fn withheld(
-        &self,
-        server: &Downstream,
+        server: &DownstreamServer,
         list: &Arc<ToolList>,
     ) -> Result<Vec<String>, GatewayError> {
-        let strict = server.spec.pinning == Pinning::Strict;
-        let known = list.changed.get();
-        // A change that was found may have been trusted since; one that was not found stays so.
-        if let Some(changed) = known
-            && (changed.is_empty() || !strict)
-        {
+        if is_unblocked(server, list) {
             return Ok(Vec::new());
         }
-        let compared = self.pins.compare(&server.pin_name(), list);
-        match compared {
-            Ok(changed) => {
-                if known.is_none() && !changed.is_empty() {
-                    let tools = changed.join("`, `");
-                    tracing::warn!(server = %server.key.server, "the definition changed of `{tools}`");
-                    for tool in &changed {
-                        let said = "its definition differs from what was first seen";
-                        self.ledger.note("tool_changed", &server.key.server, Some(tool), said);
-                    }
-                }
-                let _ = list.changed.set(changed.clone());
-                Ok(if strict { changed } else { Vec::new() })
-            }
-            Err(error) if strict => Err(error),
+        let _turn = self.pins.wait_for_turn().await;
+        if is_unblocked(server, list) {
+            return Ok(Vec::new());
+        }
+        let strict = server.spec.pinning == Pinning::Strict;
+        let changed = match self.pins.compare(&server.pin_key(), list).await {
+            Ok(changed) => changed,
+            Err(error) if strict => return Err(error),
             Err(error) => {
                 tracing::warn!(server = %server.key.server, "tools are not pinned: {error}");
-                let _ = list.changed.set(Vec::new());
-                Ok(Vec::new())
+                Vec::new()
+            }
+        };
+        // The first comparison of a list reports its changes.
+        if list.changed.set(changed.clone()).is_ok() && !changed.is_empty() {
+            let tools = changed.join("`, `");
+            tracing::warn!(server = %server.key.server, "the definition changed of `{tools}`");
+            for tool in &changed {
+                let said = "its definition differs from what was first seen";
+                let server = &server.key.server;
+                self.audit_trail.write_event("tool_changed", server, Some(tool), said);
             }
         }
+        Ok(if strict { changed } else { Vec::new() })
     }
 }
 
-pub(super) fn may_use(in_force: &InForce, caller: &Caller, server: &str, tool: &str) -> bool {
-    evaluate(&in_force.rules, &caller.name, server, Some(tool)).is_allowed()
+/// Returns true if the list was compared and none of its tools is blocked. Does not access the file.
+///
+/// A change that was found may have been trusted since; a list without a change needs no second comparison.
+pub(crate) fn is_unblocked(server: &DownstreamServer, list: &ToolList) -> bool {
+    let changed = list.changed.get();
+    changed.is_some_and(|changed| changed.is_empty() || server.spec.pinning != Pinning::Strict)
 }
 
-fn visible_servers(in_force: &InForce, caller: &Caller, include_metadata: bool) -> Vec<Value> {
-    let entries = in_force.servers.entries().iter();
-    entries
-        .filter(|entry| evaluate(&in_force.rules, &caller.name, &entry.name, None).is_allowed())
-        .map(|entry| match &entry.spec {
-            Ok(spec) => describe(spec, include_metadata),
-            Err(reason) => {
-                json!({ "name": entry.name, "description": format!("unavailable: {reason}") })
-            }
-        })
-        .collect()
+impl ServerView<'_, GatewayPolicy> {
+    fn describe_servers(&self, include_metadata: bool) -> Vec<Value> {
+        let entries = self.policy.in_force.servers.entries().iter();
+        entries
+            .filter(|entry| self.may_use(&entry.name, None))
+            .map(|entry| match &entry.spec {
+                Ok(spec) => {
+                    let mut shown = describe_server(spec);
+                    if include_metadata && let Ok(server) = self.server(&spec.name) {
+                        add_metadata(&mut shown, &server);
+                    }
+                    Value::Object(shown)
+                }
+                Err(reason) => {
+                    json!({ "name": entry.name, "description": format!("unavailable: {reason}") })
+                }
+            })
+            .collect()
+    }
 }
 
-/// A server as written: variables are never resolved here.
-fn describe(spec: &ServerSpec, include_metadata: bool) -> Value {
+/// Adds transport and state of the process that the caller uses. Variables stay unresolved.
+fn add_metadata(shown: &mut Map<String, Value>, server: &DownstreamServer) {
+    let (transport, command, url) = match &server.spec.launch {
+        ServerLaunch::Stdio { command, .. } => ("stdio", Some(command.0.as_str()), None),
+        ServerLaunch::Http { url, .. } => ("http", None, Some(public_url(&url.0))),
+        ServerLaunch::Shared => ("shared", None, None),
+    };
+    let state = server.report();
+    shown.insert("transport".to_owned(), json!(transport));
+    shown.insert("command".to_owned(), json!(command));
+    shown.insert("url".to_owned(), json!(url));
+    shown.insert("state".to_owned(), json!(state.state));
+    shown.insert("retry_in_ms".to_owned(), json!(state.retry_in_ms));
+}
+
+fn describe_server(spec: &ServerSpec) -> Map<String, Value> {
     let mut shown = Map::new();
     shown.insert("name".to_owned(), json!(spec.name));
     shown.insert("description".to_owned(), json!(spec.description));
-    if include_metadata {
-        let (transport, command, url) = match &spec.launch {
-            ServerLaunch::Stdio { command, .. } => ("stdio", Some(command.0.as_str()), None),
-            ServerLaunch::Http { url, .. } => ("http", None, Some(without_password(&url.0))),
-            ServerLaunch::Shared => ("shared", None, None),
-        };
-        shown.insert("transport".to_owned(), json!(transport));
-        shown.insert("command".to_owned(), json!(command));
-        shown.insert("url".to_owned(), json!(url));
-    }
-    Value::Object(shown)
+    shown
 }
 
-/// `http://user:pass@host/x` without what stands before the host.
-fn without_password(url: &str) -> String {
+/// Returns scheme, host and path of a URL. User info, query and fragment can contain a secret.
+fn public_url(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let host_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (host, path) = rest.split_at(host_end);
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     format!("{scheme}://{host}{path}")
 }
 
-impl ToolsWanted {
-    fn answer(&self, visible: &[&Tool]) -> Value {
+impl ToolFilter {
+    fn to_response(&self, visible: &[&Tool]) -> Value {
         let pattern = self.pattern.as_deref().filter(|text| !text.is_empty()).map(Pattern::new);
         let chosen = visible.iter().filter(|tool| {
             let named = self.names.is_empty() || self.names.contains(&tool.name);
@@ -167,7 +165,7 @@ impl ToolsWanted {
         let mut tools = Vec::new();
         let mut used = 0;
         for tool in chosen {
-            let tokens = estimate(tool);
+            let tokens = estimate_tokens(tool);
             if self.max_schema_tokens.is_some_and(|most| used + tokens > most) {
                 break;
             }
@@ -184,8 +182,8 @@ impl ToolsWanted {
         })
     }
 
-    /// The same shape for a failure, for programs that look at it.
-    pub fn failed(&self, error: &GatewayError) -> Value {
+    /// Returns a failure in the format of `get_server_tools`.
+    pub fn to_error_response(&self, error: &GatewayError) -> Value {
         json!({
             "tools": [], "server": self.server, "total_available": 0, "returned": 0,
             "tokens_used": null, "error": error.text(),
@@ -193,8 +191,8 @@ impl ToolsWanted {
     }
 }
 
-/// `max(1, floor((chars(name) + chars(description) + chars(schema as JSON)) / 4))`.
-fn estimate(tool: &Tool) -> u64 {
+/// Estimates tokens: `max(1, floor((chars(name) + chars(description) + chars(schema as JSON)) / 4))`.
+fn estimate_tokens(tool: &Tool) -> u64 {
     let field = |name: &str| tool.definition.get(name);
     let description = field("description").and_then(Value::as_str).unwrap_or_default();
     let schema = field("inputSchema").map(Value::to_string).unwrap_or_default();
@@ -211,7 +209,7 @@ mod tests {
     fn tool(name: &str) -> Tool {
         let definition = json!({"name": name, "description": "d".repeat(32), "inputSchema": {}});
         let [digest, former_digest] = [String::new(), String::new()];
-        Tool { name: name.to_owned(), definition, digest, former_digest }
+        Tool { name: name.to_owned(), definition, digest, legacy_digest: former_digest }
     }
 
     #[test_case(&[], None, None => vec!["read", "write", "list"])]
@@ -220,24 +218,26 @@ mod tests {
     #[test_case(&["list"], Some("*r*"), None => Vec::<String>::new(); "both must fit")]
     #[test_case(&[], None, Some(18) => vec!["read", "write"]; "a budget")]
     #[test_case(&[], None, Some(0) => Vec::<String>::new(); "no budget")]
-    fn tools_are_chosen(names: &[&str], pattern: Option<&str>, most: Option<u64>) -> Vec<String> {
+    fn tools_are_filtered(names: &[&str], pattern: Option<&str>, most: Option<u64>) -> Vec<String> {
         let all = [tool("read"), tool("write"), tool("list")];
-        let wanted = ToolsWanted {
+        let wanted = ToolFilter {
             server: "s".to_owned(),
             names: names.iter().map(|&name| name.to_owned()).collect(),
             pattern: pattern.map(str::to_owned),
             max_schema_tokens: most,
         };
-        let answer = wanted.answer(&all.iter().collect::<Vec<_>>());
+        let answer = wanted.to_response(&all.iter().collect::<Vec<_>>());
         assert_eq!(answer["total_available"], 3);
         assert_eq!(answer["tokens_used"].is_null(), most.is_none());
         let names = answer["tools"].as_array().unwrap().iter();
         names.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    #[test_case("https://u:p@h/x?y=1", "https://h/x?y=1")]
+    #[test_case("https://u:p@h/x?y=1", "https://h/x")]
+    #[test_case("https://h?api_key=k", "https://h")]
+    #[test_case("https://h/x#u:p@k", "https://h/x")]
     #[test_case("https://${HOST}/x@y", "https://${HOST}/x@y")]
-    fn passwords_in_addresses_are_not_shown(url: &str, shown: &str) {
-        assert_eq!(without_password(url), shown);
+    fn secrets_in_urls_are_not_shown(url: &str, shown: &str) {
+        assert_eq!(public_url(url), shown);
     }
 }

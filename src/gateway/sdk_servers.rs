@@ -1,57 +1,68 @@
-//! An agent's own MCP servers, at the far end of its pipe.
+//! MCP servers of an agent, served over the control protocol of its `claude` process.
 //!
-//! `claude` sends every JSON-RPC message for such a server to us. Who is calling needs no proof: nobody else holds the pipe.
-//! What the agent's file does not allow is not in the list, and is refused when it is called anyway.
+//! In Claude Code's terms these are servers of `type: "sdk"`. `claude` forwards every JSON-RPC message for such a
+//! server to us. The pipe proves the identity of the caller. Tools that the agent file does not allow are not listed,
+//! and calls to them are denied.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rmcp::model::ProgressNotificationParam;
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::downstream::{Downstream, ToolCall};
+use super::audit_trail::AuditDraft;
+use super::authorize::CallPolicy;
 use super::error::GatewayError;
-use super::gateway::{Gateway, Who};
-use super::lease::Lease;
-use super::ledger::Draft;
-use super::telling::telling;
-use super::tunnel_open::connect;
-use crate::base::{RunId, nearest};
+use super::execute::{OnResult, ToolCall};
+use super::features::FeatureKind;
+use super::forward_progress::forward_progress;
+use super::gateway::{Gateway, RequestIdentity};
+use super::sdk_servers_open::connect_server;
+use super::server_view::{ServerView, list_items};
 use crate::catalog::{Agent, ServerLaunch};
+use crate::gateway::config::ActiveConfig;
+use crate::gateway::downstream::{DownstreamServer, ServerLease, Tool};
 use crate::identity::{Caller, KnownBy};
-use crate::policy::{Evaluation, judge_mcp_tool, judge_server};
+use crate::jsonrpc::{Frame, Id, LineJson, Message, notification_value};
+use crate::policy::{Verdict, evaluate_mcp_tool, evaluate_server};
+use crate::util::{Mutex, RunId};
 
-/// What is spoken to an agent that names no revision of its own.
-const PROTOCOL: &str = "2025-06-18";
-/// Progress that waits for its turn; more is dropped.
-const PROGRESS_WAITING: usize = 64;
+/// MCP revision used if the agent does not name one.
+const DEFAULT_PROTOCOL_VERSION: &str = "2025-06-18";
+/// JSON-RPC error code of failures that are not errors of the server.
+const SERVER_ERROR: i32 = -32_000;
+/// Queued progress notifications per call; more are dropped.
+const MAX_QUEUED_PROGRESS: usize = 64;
 
-/// Takes what a server of this name says unasked, in order: progress, and that a list has changed.
-pub type Tell = Arc<dyn Fn(&str, &Value) + Send + Sync>;
+/// Receives the notifications of a server, by server name, in order: progress and list changes.
+pub type NotifyFn = Arc<dyn Fn(&str, &Value) + Send + Sync>;
 
-/// The servers of one run of one agent, all of them connected.
-pub struct Tunnel {
+/// The connected servers of one agent process.
+pub struct SdkServers {
     gateway: Arc<Gateway>,
     agent: Arc<Agent>,
-    /// Which run calls through it now.
+    /// Run that the process currently works for; calls are logged under it.
     run: Mutex<RunId>,
-    pub(super) servers: BTreeMap<String, Lease>,
+    pub(crate) servers: Arc<BTreeMap<String, ServerLease>>,
     calls: Mutex<HashMap<(String, String), CancellationToken>>,
-    over: CancellationToken,
+    closed: CancellationToken,
 }
 
-impl Tunnel {
-    /// Connects every server that the agent declares, side by side. The second value says which optional ones are missing.
-    pub async fn open(
+impl SdkServers {
+    /// Connects all declared servers concurrently. The second value names the optional ones that failed.
+    pub async fn connect(
         gateway: &Arc<Gateway>,
         agent: &Arc<Agent>,
         owner: RunId,
     ) -> Result<(Self, Vec<String>), GatewayError> {
-        let connecting = agent.servers.iter().map(|entry| connect(gateway, agent, owner, entry));
+        let connecting =
+            agent.servers.iter().map(|entry| connect_server(gateway, agent, owner, entry));
         let connected = futures_util::future::join_all(connecting).await;
         let mut servers = BTreeMap::new();
         let mut notes = Vec::new();
@@ -68,292 +79,305 @@ impl Tunnel {
         }
         let (gateway, agent) = (Arc::clone(gateway), Arc::clone(agent));
         let (run, over) = (Mutex::new(owner), CancellationToken::new());
-        Ok((Self { gateway, agent, run, servers, calls: Mutex::default(), over }, notes))
+        let servers = Arc::new(servers);
+        Ok((Self { gateway, agent, run, servers, calls: Mutex::default(), closed: over }, notes))
     }
 
-    /// Another run goes on in the process at the near end.
-    pub fn serve(&self, run: RunId) {
-        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = run;
+    /// Sets the run that the process works for.
+    pub fn set_run(&self, run: RunId) {
+        *self.run.lock() = run;
     }
 
-    /// May the agent call this tool? The same answer for lists, calls and `explain`.
-    pub fn judge(&self, server: &str, tool: &str) -> Evaluation {
-        judge_mcp_tool(&self.agent, server, tool, Some(&self.gateway.in_force().rules))
+    /// Evaluates a tool; lists, calls and `explain` use the same verdict.
+    pub fn evaluate_tool(&self, server: &str, tool: &str) -> Verdict {
+        self.policy().evaluate(server, Some(tool)).as_ref().clone()
     }
 
-    /// Tells when a list of one of the servers may have become another one, until the tunnel is gone.
-    pub fn tell_changes(&self, tell: &Tell) {
-        for (name, lease) in &self.servers {
-            let follow = follow_lists(name.clone(), lease.server().changes(), Arc::clone(tell));
-            let over = self.over.clone();
+    fn policy(&self) -> AgentPolicy {
+        AgentPolicy {
+            agent: Arc::clone(&self.agent),
+            servers: Arc::clone(&self.servers),
+            in_force: self.gateway.in_force(),
+        }
+    }
+
+    fn view(&self) -> ServerView<'_, AgentPolicy> {
+        ServerView { gateway: &self.gateway, policy: self.policy() }
+    }
+
+    /// Sends `list_changed` for servers and for the gateway rules until this value is dropped.
+    pub fn notify_changes(&self, tell: &NotifyFn) {
+        for (name, lease) in self.servers.iter() {
+            let follow = notify_list_changes(
+                name.clone(),
+                lease.server().subscribe_list_changes(),
+                Arc::clone(tell),
+            );
+            let over = self.closed.clone();
             tokio::spawn(async move { over.run_until_cancelled(follow).await });
         }
         let shared = self.agent.servers.iter().filter(|e| e.launch == ServerLaunch::Shared);
         let shared: Vec<String> = shared.map(|entry| entry.name.clone()).collect();
         if !shared.is_empty() {
-            let follow = follow_rules(shared, self.gateway.changes(), Arc::clone(tell));
-            let over = self.over.clone();
+            let follow = notify_rule_changes(
+                shared,
+                self.gateway.subscribe_visibility_changes(),
+                Arc::clone(tell),
+            );
+            let over = self.closed.clone();
             tokio::spawn(async move { over.run_until_cancelled(follow).await });
         }
     }
 
-    /// Answers a message of `claude` for one of the servers; `None` for a notification. What the server says meanwhile
-    /// goes to `tell`, before the answer. Dropping the future takes the call back.
-    pub async fn message(
+    /// Answers a JSON-RPC message of `claude`; `None` for a notification.
+    ///
+    /// Notifications of the server are passed to `tell` before the response. Dropping the future cancels the call.
+    pub async fn handle_message(
         self: &Arc<Self>,
         server: &str,
-        message: &Value,
-        tell: &Tell,
-    ) -> Option<Value> {
-        let method = message.get("method").and_then(Value::as_str)?;
-        let params = message.get("params").cloned().unwrap_or_else(|| json!({}));
-        let Some(id) = message.get("id") else {
-            self.notified(server, method, &params);
-            return None;
+        message: &LineJson,
+        tell: &NotifyFn,
+    ) -> Option<LineJson> {
+        let (id, method, params) = match Message::parse(message.as_str().as_bytes()) {
+            Ok(Message::Request { id, method, params }) => (id, method, params),
+            Ok(Message::Notification { method, params }) => {
+                self.handle_notification(server, &method, params);
+                return None;
+            }
+            Ok(Message::Response { .. }) => return None,
+            Err(invalid) => return Some(invalid.response().into_json()),
         };
-        let answer = match method {
-            "tools/call" => self.call(server, params, id, tell).await,
-            _ => self.answer(server, method, params).await,
+        let answer = match &*method {
+            "tools/call" => self.call_tool(server, params, &id, tell).await,
+            _ => self
+                .handle_request(server, &method, value_of(params))
+                .await
+                .map(|result| LineJson::encode(&result).unwrap_or_else(|_| LineJson::object(&[]))),
         };
-        Some(match answer {
-            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+        let frame = match answer {
+            Ok(result) => Frame::result(&id, &result),
             Err(GatewayError::Downstream { code, message, data }) => {
-                json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message, "data": data } })
+                Frame::error(&id.to_string(), code, &message, data.as_ref())
             }
-            Err(error) => {
-                json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32000, "message": error.text() } })
-            }
-        })
+            Err(error) => Frame::error(&id.to_string(), SERVER_ERROR, &error.text(), None),
+        };
+        Some(frame.into_json())
     }
 
-    async fn answer(
+    async fn handle_request(
         &self,
         server: &str,
         method: &str,
         params: Value,
     ) -> Result<Value, GatewayError> {
         match method {
-            "initialize" => Ok(self.introduce(server, &params).await),
+            "initialize" => Ok(self.initialize_result(server, &params).await),
             "ping" => Ok(json!({})),
-            "tools/list" => self.list(server).await,
-            "resources/list" => self.page(server, "resources", method, "resources").await,
-            "resources/templates/list" => {
-                self.page(server, "resources", method, "resourceTemplates").await
-            }
-            "prompts/list" => self.page(server, "prompts", method, "prompts").await,
-            "resources/read" => self.fetch(server, "resources/read", params).await,
-            "prompts/get" => self.fetch(server, "prompts/get", params).await,
-            _ => Err(GatewayError::Downstream {
-                code: -32601,
-                message: format!("`{method}` is not offered here"),
-                data: None,
-            }),
+            "tools/list" => self.list_tools(server).await,
+            "resources/read" => self.fetch_feature(server, "resources/read", params).await,
+            "prompts/get" => self.fetch_feature(server, "prompts/get", params).await,
+            _ => match FeatureKind::of_list_method(method) {
+                Some(offer) => Ok(offer.to_result(&self.list_features(server, offer).await?)),
+                None => Err(GatewayError::Downstream {
+                    code: -32601,
+                    message: format!("`{method}` is not offered here"),
+                    data: None,
+                }),
+            },
         }
     }
 
-    fn notified(&self, server: &str, method: &str, params: &Value) {
+    fn handle_notification(&self, server: &str, method: &str, params: Option<&RawValue>) {
         if method == "notifications/cancelled" {
-            let request = params.get("requestId").map(Value::to_string).unwrap_or_default();
-            if let Some(call) = self.calls().get(&(server.to_owned(), request)) {
+            let request = value_of(params).get("requestId").map(Value::to_string);
+            let request = request.unwrap_or_default();
+            if let Some(call) = self.calls.lock().get(&(server.to_owned(), request)) {
                 call.cancel();
             }
         }
     }
 
-    /// The server's own words about itself, under the name that the agent's file gives it.
-    async fn introduce(&self, server: &str, params: &Value) -> Value {
-        let version = params.get("protocolVersion").and_then(Value::as_str).unwrap_or(PROTOCOL);
+    /// Builds the `initialize` result from the capabilities and instructions of the server.
+    ///
+    /// The server name is the one in the agent file.
+    async fn initialize_result(&self, server: &str, params: &Value) -> Value {
+        let version = params
+            .get("protocolVersion")
+            .and_then(Value::as_str)
+            .unwrap_or(DEFAULT_PROTOCOL_VERSION);
         let mut capabilities = json!({ "tools": { "listChanged": true } });
         let mut introduction = json!({
             "protocolVersion": version,
             "serverInfo": { "name": server, "version": env!("CARGO_PKG_VERSION") },
         });
-        if let Ok(known) = self.server(server)
+        if let Ok(known) = self.view().server(server)
             && let Ok(said) = known.introduction().await
         {
             let offers = [("resources", said.resources), ("prompts", said.prompts)];
             for (what, _) in offers.iter().filter(|(_, offered)| *offered) {
-                set(&mut capabilities, what, json!({ "listChanged": true }));
+                insert_field(&mut capabilities, what, json!({ "listChanged": true }));
             }
             if let Some(instructions) = said.instructions {
-                set(&mut introduction, "instructions", json!(instructions));
+                insert_field(&mut introduction, "instructions", json!(instructions));
             }
         }
-        set(&mut introduction, "capabilities", capabilities);
+        insert_field(&mut introduction, "capabilities", capabilities);
         introduction
     }
 
-    async fn list(&self, server: &str) -> Result<Value, GatewayError> {
-        // An optional server that is missing has no tools.
+    async fn list_tools(&self, server: &str) -> Result<Value, GatewayError> {
+        // An optional server that failed to connect has no tools.
         let Some(lease) = self.servers.get(server) else { return Ok(json!({ "tools": [] })) };
-        let list = lease.server().tools().await?;
-        let withheld = self.gateway.withheld(lease.server(), &list)?;
-        let allowed = list.tools.iter().filter(|tool| self.judge(server, &tool.name).is_allowed());
-        let tools: Vec<&Value> = allowed
-            .filter(|tool| !withheld.contains(&tool.name))
-            .map(|tool| &tool.definition)
-            .collect();
+        let definitions = |tools: &[&Tool]| tools.iter().map(|t| t.definition.clone()).collect();
+        let tools: Vec<Value> = self.view().tools(lease.server(), definitions).await?;
         Ok(json!({ "tools": tools }))
     }
 
-    pub(super) async fn page(
+    /// Lists one feature of a server; empty if the agent may not use the server.
+    pub(crate) async fn list_features(
         &self,
         server: &str,
-        capability: &str,
-        method: &str,
-        field: &str,
-    ) -> Result<Value, GatewayError> {
-        let all = match self.judge_server(server).is_allowed() {
-            true => self.server(server)?.list(capability, method, field).await?,
-            false => Vec::new(),
-        };
-        Ok(Value::Object(Map::from_iter([(field.to_owned(), Value::Array(all))])))
+        offer: FeatureKind,
+    ) -> Result<Vec<Value>, GatewayError> {
+        let view = self.view();
+        match view.may_use(server, None) {
+            true => list_items(&view.server(server)?, offer).await,
+            false => Ok(Vec::new()),
+        }
     }
 
-    /// A resource or a prompt: judged by the rule for the server, and written down before the answer goes.
-    pub(super) async fn fetch(
+    /// Reads a resource or gets a prompt: authorized per server, logged before the result is returned.
+    pub(crate) async fn fetch_feature(
         &self,
         server: &str,
         method: &'static str,
         params: Value,
     ) -> Result<Value, GatewayError> {
-        let mut draft = self.draft(method, server, &raw(&params));
-        let verdict = Arc::new(self.judge_server(server));
-        draft.evaluation = Some(Arc::clone(&verdict));
-        let result = match verdict.is_allowed() {
-            true => match self.server(server) {
-                Ok(known) => known.request(method, params).await,
-                Err(error) => Err(error),
-            },
-            false => Err(GatewayError::DeniedByPolicy { sentence: verdict.sentence().to_owned() }),
+        let mut draft = self.audit_draft(method, server, &to_line_json(&params));
+        let reading = async {
+            let view = self.view();
+            let server = view.open(&mut draft, server, None).await?;
+            view.send(&server, method, params, CancellationToken::new()).await
         };
-        self.gateway.ledger().record(draft, result, |value: &Value| value.to_string().len())
+        let result = reading.await;
+        self.gateway
+            .ledger()
+            .record_batched(draft, result, |value: &Value| value.to_string().len())
+            .await
     }
 
-    /// Calls a tool, in a task of its own: an agent that no longer waits takes the call back, and its line is still written.
-    async fn call(
+    /// Calls a tool. The call is cancelled if the future is dropped; its audit entry is written even then.
+    async fn call_tool(
         self: &Arc<Self>,
         server: &str,
-        params: Value,
-        id: &Value,
-        tell: &Tell,
-    ) -> Result<Value, GatewayError> {
+        params: Option<&RawValue>,
+        id: &Id,
+        tell: &NotifyFn,
+    ) -> Result<LineJson, GatewayError> {
+        let SdkCallParams { name, arguments, meta } = SdkCallParams::parse(params);
         let cancelled = CancellationToken::new();
         let _taken_back_when_dropped = cancelled.clone().drop_guard();
         let key = (server.to_owned(), id.to_string());
-        self.calls().insert(key.clone(), cancelled.clone());
-        let (tunnel, tell) = (Arc::clone(self), Arc::clone(tell));
-        let calling = tokio::spawn(async move {
-            let result = tunnel.call_judged(&key.0, params, cancelled, &tell).await;
-            tunnel.calls().remove(&key);
-            result
-        });
-        calling.await.unwrap_or_else(|_| Err(GatewayError::unavailable(server, "a fault of ours")))
-    }
-
-    /// Judged, then called, and written down before the answer goes.
-    async fn call_judged(
-        &self,
-        server: &str,
-        params: Value,
-        cancelled: CancellationToken,
-        tell: &Tell,
-    ) -> Result<Value, GatewayError> {
-        let tool = params.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let arguments = raw(params.get("arguments").unwrap_or(&json!({})));
-        let mut draft = self.draft("tools/call", server, &arguments);
-        draft.tool = Some(tool.clone());
-        draft.call_id = tool_use_id(&params);
-        let verdict = Arc::new(self.judge(server, &tool));
-        draft.evaluation = Some(Arc::clone(&verdict));
-        let call = ToolCall { tool, arguments, deadline: None, cancelled, progress: None };
-        let result = match verdict.is_allowed() {
-            true => self.call_allowed(server, call, progress_token(&params), tell).await,
-            false => Err(GatewayError::DeniedByPolicy { sentence: verdict.sentence().to_owned() }),
+        self.calls.lock().insert(key.clone(), cancelled.clone());
+        let arguments = match arguments {
+            Some(raw) => LineJson::new(raw.to_owned()),
+            None => LineJson::object(&[]),
         };
-        let raw = self.gateway.ledger().record_soon(draft, result, |raw| raw.get().len()).await?;
-        serde_json::from_str(raw.get()).map_err(|error| GatewayError::unreadable(server, &error))
-    }
-
-    async fn call_allowed(
-        &self,
-        server: &str,
-        mut call: ToolCall,
-        token: Option<Value>,
-        tell: &Tell,
-    ) -> Result<Box<RawValue>, GatewayError> {
-        self.gateway.ledger().ensure_writable()?;
-        let downstream = self.server(server)?;
-        self.find_tool(downstream, &call.tool).await?;
-        let Some(token) = token else { return downstream.call_tool(call).await };
-        let (sender, progress) = mpsc::channel(PROGRESS_WAITING);
-        call.progress = Some(sender);
+        let mut draft = self.audit_draft("tools/call", server, &arguments);
+        draft.call_id = tool_use_id(&meta);
+        let token = progress_token(&meta);
+        let (sender, progress) = mpsc::channel(MAX_QUEUED_PROGRESS);
+        let call = ToolCall {
+            server: server.to_owned(),
+            tool: name.into_owned(),
+            arguments,
+            timeout: None,
+            cancelled,
+            progress: token.is_some().then_some(sender),
+        };
+        let (sender, result) = oneshot::channel();
+        let sdk_servers = Arc::clone(self);
+        let on_result: OnResult = Box::new(move |result| {
+            sdk_servers.calls.lock().remove(&key);
+            // An error means that the agent has taken the call back.
+            let _ = sender.send(result);
+        });
+        self.gateway.execute_under(self.policy(), draft, call, on_result);
         let told = |news: ProgressNotificationParam| {
-            tell(server, &progress_message(&token, news));
+            tell(server, &progress_message(token.as_ref(), news));
             ready(())
         };
-        telling(downstream.call_tool(call), progress, told).await
+        let result = forward_progress(result, progress, told).await;
+        // The sender is dropped without a result only when the process exits.
+        result.unwrap_or(Err(GatewayError::Cancelled))
     }
 
-    /// Nothing runs that was never listed.
-    async fn find_tool(&self, server: &Arc<Downstream>, tool: &str) -> Result<(), GatewayError> {
-        let mut list = server.tools().await?;
-        if list.get(tool).is_none() {
-            // Some servers change their tools and do not say so.
-            list = server.fresh_tools().await?;
-        }
-        let name = &server.key.server;
-        if list.get(tool).is_none() {
-            let names = list.tools.iter().map(|tool| tool.name.as_str());
-            let near = nearest(tool, names.filter(|near| self.judge(name, near).is_allowed()));
-            let near = near.into_iter().map(str::to_owned).collect();
-            let (server, tool) = (name.clone(), tool.to_owned());
-            return Err(GatewayError::ToolNotFound { server, tool, near });
-        }
-        if self.gateway.withheld(server, &list)?.iter().any(|withheld| withheld == tool) {
-            let (server, tool) = (name.clone(), tool.to_owned());
-            return Err(GatewayError::ToolWithheld { server, tool });
-        }
-        Ok(())
-    }
-
-    fn judge_server(&self, server: &str) -> Evaluation {
-        judge_server(&self.agent, server, Some(&self.gateway.in_force().rules))
-    }
-
-    fn server(&self, name: &str) -> Result<&Arc<Downstream>, GatewayError> {
-        self.servers
-            .get(name)
-            .map(Lease::server)
-            .ok_or_else(|| GatewayError::unavailable(name, "the agent does not have it"))
-    }
-
-    fn draft(&self, operation: &'static str, server: &str, arguments: &RawValue) -> Draft {
+    fn audit_draft(
+        &self,
+        operation: &'static str,
+        server: &str,
+        arguments: &LineJson,
+    ) -> AuditDraft {
         let caller = Caller::new(self.agent.name.to_string(), KnownBy::Pipe);
-        let mut draft = Draft::new(operation, &Who { caller: Some(caller), ..Who::default() });
+        let mut draft = AuditDraft::new(
+            operation,
+            &RequestIdentity { caller: Some(caller), ..RequestIdentity::default() },
+        );
         draft.server = Some(server.to_owned());
-        draft.bytes_in = arguments.get().len();
-        draft.arguments = self.gateway.ledger().kept_arguments(arguments);
-        draft.run = Some(*self.run.lock().unwrap_or_else(PoisonError::into_inner));
+        draft.request_bytes = arguments.as_str().len();
+        draft.arguments = self.gateway.ledger().arguments_to_log(arguments);
+        draft.run = Some(*self.run.lock());
         draft
     }
+}
 
-    fn calls(&self) -> MutexGuard<'_, HashMap<(String, String), CancellationToken>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+/// The file of an agent, with the gateway rules for shared servers.
+pub(crate) struct AgentPolicy {
+    agent: Arc<Agent>,
+    servers: Arc<BTreeMap<String, ServerLease>>,
+    in_force: Arc<ActiveConfig>,
+}
+
+impl CallPolicy for AgentPolicy {
+    fn evaluate(&self, server: &str, tool: Option<&str>) -> Arc<Verdict> {
+        let rules = Some(self.in_force.rules.as_ref());
+        Arc::new(match tool {
+            Some(tool) => evaluate_mcp_tool(&self.agent, server, tool, rules),
+            None => evaluate_server(&self.agent, server, rules),
+        })
+    }
+
+    fn has_server(&self, name: &str) -> bool {
+        self.servers.contains_key(name)
+    }
+
+    fn is_client(&self) -> bool {
+        false
+    }
+
+    fn server_names(&self) -> Vec<&str> {
+        self.servers.keys().map(String::as_str).collect()
+    }
+
+    fn server(&self, _: &Gateway, name: &str) -> Result<Arc<DownstreamServer>, GatewayError> {
+        let lease = self.servers.get(name);
+        lease
+            .map(|lease| Arc::clone(lease.server()))
+            .ok_or_else(|| GatewayError::unavailable(name, "the agent does not have it"))
     }
 }
 
-impl Drop for Tunnel {
+impl Drop for SdkServers {
     fn drop(&mut self) {
-        self.over.cancel();
+        self.closed.cancel();
     }
 }
 
-/// Tells of every list that the server says has changed.
-async fn follow_lists(
+/// Sends `list_changed` for every list that the server reports as changed.
+async fn notify_list_changes(
     server: String,
-    mut changes: tokio::sync::watch::Receiver<super::client_side::ListChanges>,
-    tell: Tell,
+    mut changes: tokio::sync::watch::Receiver<crate::gateway::downstream::ListChanges>,
+    tell: NotifyFn,
 ) {
     let mut known = *changes.borrow_and_update();
     while changes.changed().await.is_ok() {
@@ -370,11 +394,11 @@ async fn follow_lists(
     }
 }
 
-/// A change of the gateway's rules may show or hide tools of shared servers.
-async fn follow_rules(
+/// Sends `tools/list_changed` after a reload: new rules can show or hide tools of shared servers.
+async fn notify_rule_changes(
     servers: Vec<String>,
     mut changes: tokio::sync::watch::Receiver<u64>,
-    tell: Tell,
+    tell: NotifyFn,
 ) {
     while changes.changed().await.is_ok() {
         for server in &servers {
@@ -384,31 +408,52 @@ async fn follow_rules(
 }
 
 fn list_changed(list: &str) -> Value {
-    json!({ "jsonrpc": "2.0", "method": format!("notifications/{list}/list_changed") })
+    notification_value(&format!("notifications/{list}/list_changed"), None)
 }
 
-fn progress_message(token: &Value, news: ProgressNotificationParam) -> Value {
+fn progress_message(token: Option<&Value>, news: ProgressNotificationParam) -> Value {
     let mut params = serde_json::to_value(news).unwrap_or_else(|_| json!({}));
-    set(&mut params, "progressToken", token.clone());
-    json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
+    insert_field(&mut params, "progressToken", json!(token));
+    notification_value("notifications/progress", Some(params))
 }
 
-fn progress_token(params: &Value) -> Option<Value> {
-    let token = params.get("_meta")?.get("progressToken")?;
+/// Parameters of `tools/call`.
+#[derive(Default, Deserialize)]
+struct SdkCallParams<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
+    #[serde(rename = "_meta", default)]
+    meta: Value,
+}
+
+impl<'a> SdkCallParams<'a> {
+    /// Parses parameters; malformed ones name no tool, and no tool is denied or not found.
+    fn parse(params: Option<&'a RawValue>) -> Self {
+        params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+    }
+}
+
+fn value_of(params: Option<&RawValue>) -> Value {
+    params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_else(|| json!({}))
+}
+
+fn progress_token(meta: &Value) -> Option<Value> {
+    let token = meta.get("progressToken")?;
     (!token.is_null()).then(|| token.clone())
 }
 
-fn raw(value: &Value) -> Box<RawValue> {
-    to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
+fn to_line_json(value: &Value) -> LineJson {
+    LineJson::encode(value).unwrap_or_else(|_| LineJson::object(&[]))
 }
 
-/// The call's id in the agent's conversation, as `claude` sends it along.
-fn tool_use_id(params: &Value) -> Option<String> {
-    let id = params.get("_meta")?.get("claudecode/toolUseId")?;
-    id.as_str().map(str::to_owned)
+/// Returns the tool use id that `claude` sends in `_meta`.
+fn tool_use_id(meta: &Value) -> Option<String> {
+    meta.get("claudecode/toolUseId")?.as_str().map(str::to_owned)
 }
 
-fn set(object: &mut Value, name: &str, value: Value) {
+fn insert_field(object: &mut Value, name: &str, value: Value) {
     if let Some(object) = object.as_object_mut() {
         object.insert(name.to_owned(), value);
     }

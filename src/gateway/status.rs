@@ -1,37 +1,29 @@
-//! What the gateway is doing, for people who look into it.
+//! The status report of the gateway.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::audit_trail::AuditDraft;
 use super::error::GatewayError;
-use super::gateway::{Gateway, Who};
-use super::ledger::Draft;
-use crate::policy::evaluate;
-use crate::record::{CallCount, MetricsReport};
+use super::gateway::{Gateway, RequestIdentity};
+use crate::telemetry::{CallCount, MetricsReport};
 
 impl Gateway {
-    /// What `get_gateway_status` shows to an agent that may see anything at all.
-    pub fn status(&self, who: &Who) -> Result<Value, GatewayError> {
-        let mut draft = Draft::new("get_gateway_status", who);
-        let in_force = self.in_force();
-        let result = match self.resolve(&in_force, who) {
-            Ok(caller) => {
-                draft.caller = Some(caller.clone());
-                // An agent learns of the servers that it may use, and of no others.
-                let rules = &in_force.rules;
-                Ok(self
-                    .overview(&|server| evaluate(rules, &caller.name, server, None).is_allowed()))
-            }
-            // Nobody can be somebody then, and a person must be able to learn why.
-            Err(GatewayError::NoRules(_)) => Ok(self.outline()),
+    /// Returns the result of `get_gateway_status` for an agent, limited to the servers that it may use.
+    pub async fn status(&self, who: &RequestIdentity) -> Result<Value, GatewayError> {
+        let mut draft = AuditDraft::new("get_gateway_status", who);
+        let result = match self.view_for(who, &mut draft) {
+            Ok(view) => Ok(self.report(&|server| view.may_use(server, None))),
+            // Without rules no agent is known, and the user must be able to learn why.
+            Err(GatewayError::NoRules(_)) => Ok(self.files_report()),
             Err(error) => Err(error),
         };
-        self.ledger.record(draft, result, |value| value.to_string().len())
+        self.audit_trail.record_batched(draft, result, |value| value.to_string().len()).await
     }
 
-    /// Everything, for a person at the machine.
-    pub fn overview(&self, sees: &dyn Fn(&str) -> bool) -> Value {
+    /// Returns the report about the servers selected by `sees`.
+    pub fn report(&self, sees: &dyn Fn(&str) -> bool) -> Value {
         let in_force = self.in_force();
         let agents: Vec<&str> = in_force.rules.agents().collect();
         let servers: Vec<&str> = in_force.servers.names().filter(|name| sees(name)).collect();
@@ -47,19 +39,19 @@ impl Gateway {
                 "mcp_config": in_force.files.mcp_config.path,
                 "gateway_rules": in_force.files.rules.path,
             },
-            "message": self.message(&in_force, sees),
+            "message": self.status_message(&in_force, sees),
             "version": env!("CARGO_PKG_VERSION"),
             "uptime_seconds": self.started.elapsed().as_secs(),
             "servers": self.server_states(sees),
             "changed_tools": self.changed_tools(sees),
-            "metrics": self.seen_metrics(sees),
-            "audit": { "path": in_force.files.audit_log, "problem": self.ledger.problem() },
+            "metrics": self.visible_metrics(sees),
+            "audit": { "path": in_force.files.audit_log, "problem": self.audit_trail.last_error() },
         })
     }
 
-    /// How the files are, in the same shape, and nothing about any server.
-    fn outline(&self) -> Value {
-        let mut outline = self.overview(&|_| false);
+    /// Returns the report about the files only, in the same format.
+    fn files_report(&self) -> Value {
+        let mut outline = self.report(&|_| false);
         if let Some(fields) = outline.as_object_mut() {
             let empty = MetricsReport {
                 agents: BTreeMap::new(),
@@ -69,24 +61,24 @@ impl Gateway {
             fields.insert("metrics".to_owned(), json!(empty));
             fields.insert("audit".to_owned(), json!({ "path": "", "problem": null }));
         }
-        // These name servers.
+        // Warnings contain names of servers.
         if let Some(remarks) = outline.pointer_mut("/reload_status/mcp_config/last_warnings") {
             *remarks = json!([]);
         }
         outline
     }
 
-    /// Every combination of agent, server, tool and decision so far.
+    /// Returns the number of calls per agent, server, tool and decision.
     pub fn call_counts(&self) -> Vec<CallCount> {
-        self.ledger.calls()
+        self.audit_trail.call_counts()
     }
 
-    /// Why the audit log could not be written, if it could not.
-    pub fn audit_problem(&self) -> Option<String> {
-        self.ledger.problem()
+    /// Returns the error of the last write to the audit log, if it failed.
+    pub fn audit_error(&self) -> Option<String> {
+        self.audit_trail.last_error()
     }
 
-    /// The states of all servers of `.mcp.json`, each with the agents that have one of their own.
+    /// Returns the states of all servers of `.mcp.json`, including the processes of single agents.
     pub fn server_states(&self, sees: &dyn Fn(&str) -> bool) -> Value {
         let in_force = self.in_force();
         let mut states: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -95,18 +87,19 @@ impl Gateway {
             let known = broken.map(|reason| json!({ "state": "failed", "reason": reason }));
             states.insert(entry.name.clone(), known.into_iter().collect());
         }
-        for server in self.pool().all() {
-            // Private servers are nobody else's business, not even as a name.
+        for server in self.downstreams().all() {
+            // Private servers are not shown, not even by name.
             let Some(shown) = states.get_mut(&server.key.server) else { continue };
-            let mut state = serde_json::to_value(server.state()).unwrap_or_default();
+            let mut state = serde_json::to_value(server.report()).unwrap_or_default();
             match &server.key.scope {
-                super::downstream::Scope::Shared => {}
-                super::downstream::Scope::Agent(agent) => {
+                crate::gateway::downstream::ServerScope::Shared => {}
+                crate::gateway::downstream::ServerScope::Agent(agent) => {
                     if let Some(state) = state.as_object_mut() {
                         state.insert("agent".to_owned(), json!(agent));
                     }
                 }
-                super::downstream::Scope::Private(_) | super::downstream::Scope::Run { .. } => {
+                crate::gateway::downstream::ServerScope::Private(_)
+                | crate::gateway::downstream::ServerScope::Run { .. } => {
                     continue;
                 }
             }
@@ -121,8 +114,8 @@ impl Gateway {
             .into()
     }
 
-    fn seen_metrics(&self, sees: &dyn Fn(&str) -> bool) -> MetricsReport {
-        let mut report = self.ledger.metrics();
+    fn visible_metrics(&self, sees: &dyn Fn(&str) -> bool) -> MetricsReport {
+        let mut report = self.audit_trail.metrics();
         report.servers.retain(|server, _| sees(server));
         report.tools.retain(|name, _| name.split_once('/').is_some_and(|(server, _)| sees(server)));
         report

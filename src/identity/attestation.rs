@@ -1,40 +1,39 @@
-//! What Claude Code says about one call of its own: which agent makes it.
+//! The attestation of one call by a Claude Code hook: the agent that makes the call.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::caller::{Caller, KnownBy};
-use crate::base::RESERVED_MAIN;
+use crate::util::RESERVED_MAIN;
 
-/// Real ones have about forty characters; a name of an agent has at most 64.
-const MAX_FIELD: usize = 256;
+/// Limit per field in bytes. Real ids have about 40 characters; an agent name has at most 64 bytes.
+const MAX_FIELD_LEN: usize = 256;
 
-/// Who makes the call with this id, as a hook of Claude Code was told.
+/// The caller of one tool call, as reported by a `PreToolUse` hook of Claude Code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Attestation {
-    /// The call's id, the same as in the call's `claudecode/toolUseId`.
+pub(crate) struct Attestation {
+    /// The call's id, equal to `claudecode/toolUseId` in the call's `_meta`.
     pub tool_use_id: String,
     /// The tool as Claude Code names it, such as `mcp__adjutant__run_subagent`.
     pub tool_name: String,
-    /// The session that the call belongs to.
     pub session_id: String,
-    /// Which instance of a native subagent; the main agent has none.
+    /// The instance of a native subagent; absent for the main agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// Of which kind that subagent is.
+    /// The type of that subagent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_type: Option<String>,
 }
 
 impl Attestation {
-    /// Reads the payload of a `PreToolUse` hook; `None` if it lacks an id or a field is absurdly long.
-    pub fn of_payload(payload: &Value) -> Option<Self> {
+    /// Parses the payload of a `PreToolUse` hook; `None` if an id is missing or a field exceeds 256 bytes.
+    pub(crate) fn from_payload(payload: &Value) -> Option<Self> {
         let text = |name: &str| match payload.get(name) {
             None | Some(Value::Null) => Some(None),
-            // A hook that calls a tool writes an empty text where there is nothing.
+            // A hook of type `mcp_tool` writes an empty string for an absent field.
             Some(Value::String(text)) if text.is_empty() => Some(None),
-            Some(Value::String(text)) if text.len() <= MAX_FIELD => Some(Some(text.clone())),
+            Some(Value::String(text)) if text.len() <= MAX_FIELD_LEN => Some(Some(text.clone())),
             Some(_) => None,
         };
         Some(Self {
@@ -46,24 +45,25 @@ impl Attestation {
         })
     }
 
-    /// The caller that is meant.
-    pub fn caller(&self) -> Caller {
+    /// Returns the caller that the attestation names.
+    pub(crate) fn caller(&self) -> Caller {
         Caller {
             session_id: Some(self.session_id.clone()),
             agent_id: self.agent_id.clone(),
             tool_use_id: Some(self.tool_use_id.clone()),
-            ..Caller::new(self.name(), KnownBy::Attested)
+            ..Caller::new(self.caller_name(), KnownBy::Attested)
         }
     }
 
-    /// Whether this is about a call of that tool of ours, whatever our server is named.
-    pub(super) fn is_about(&self, tool: &str) -> bool {
+    /// Returns true if the attestation is for this tool of ours, under any server name.
+    pub(crate) fn is_for_tool(&self, tool: &str) -> bool {
         self.tool_name.strip_suffix(tool).is_some_and(|server| server.ends_with("__"))
     }
 
-    /// A main agent that was started as some agent (`claude --agent`) has a kind and no instance: the instance decides.
-    /// A subagent that somebody named `main` must not pass for the main agent.
-    fn name(&self) -> String {
+    /// Returns `main` if there is no instance: `claude --agent` sets a type for the main agent, too.
+    ///
+    /// A subagent with the type `main` gets the prefix `native:`, so that it cannot pass for the main agent.
+    fn caller_name(&self) -> String {
         if self.agent_id.is_none() {
             return RESERVED_MAIN.to_owned();
         }
@@ -96,8 +96,8 @@ mod tests {
     #[test_case(&json!({"agent_id": "a1", "agent_type": "main"}) => "native:main")]
     #[test_case(&json!({"agent_id": "a1", "agent_type": " Main"}) => "native: Main")]
     #[test_case(&json!({"agent_id": "a1"}) => "native:unknown")]
-    fn a_subagent_never_passes_for_the_main_agent(more: &Value) -> String {
-        Attestation::of_payload(&payload(more)).unwrap().caller().name
+    fn a_subagent_is_never_taken_for_the_main_agent(more: &Value) -> String {
+        Attestation::from_payload(&payload(more)).unwrap().caller().name
     }
 
     #[test_case(&json!({"tool_use_id": null}))]
@@ -105,8 +105,8 @@ mod tests {
     #[test_case(&json!({"session_id": ""}))]
     #[test_case(&json!({"agent_id": "a".repeat(257)}))]
     #[test_case(&json!({"agent_type": {"main": true}}))]
-    fn what_cannot_be_read_attests_nothing(more: &Value) {
-        assert_eq!(Attestation::of_payload(&payload(more)), None);
+    fn unparsable_payloads_are_rejected(more: &Value) {
+        assert_eq!(Attestation::from_payload(&payload(more)), None);
     }
 
     #[test_case("mcp__adjutant__run_subagent", true)]
@@ -114,8 +114,9 @@ mod tests {
     #[test_case("mcp__adjutant__run_subagents", false)]
     #[test_case("prerun_subagent", false)]
     #[test_case("run_subagent", false)]
-    fn it_is_bound_to_its_tool(tool_name: &str, same: bool) {
-        let attested = Attestation::of_payload(&payload(&json!({"tool_name": tool_name}))).unwrap();
-        assert_eq!(attested.is_about("run_subagent"), same);
+    fn an_attestation_is_valid_for_its_tool_only(tool_name: &str, same: bool) {
+        let attested =
+            Attestation::from_payload(&payload(&json!({"tool_name": tool_name}))).unwrap();
+        assert_eq!(attested.is_for_tool("run_subagent"), same);
     }
 }

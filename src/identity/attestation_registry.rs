@@ -1,161 +1,186 @@
-//! Attestations that wait for their calls: each is used once, expires, and cannot be contradicted unnoticed.
+//! Attestations that wait for their calls.
+//!
+//! An attestation can be used once, expires after 1 h, and is rejected if two attestations of the same call differ.
+//! Hooks run before the call, so the attestation arrives first.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::attestation::Attestation;
-use super::inbox;
+use super::spool;
+use crate::util::Mutex;
 
-/// How long one is good. A person may be asked for permission between the hook and the call.
-const LIFETIME: Duration = Duration::from_hours(1);
-/// How many wait; more than any agent calls at once.
-const MAX_WAITING: usize = 1024;
-/// How many ids of calls that were judged are remembered, so that none is judged twice.
-const MAX_SPENT: usize = 8192;
+/// Validity of an attestation. A person may be asked for permission between the hook and the call.
+const ATTESTATION_LIFETIME: Duration = Duration::from_hours(1);
+/// Limit of waiting attestations; above it the oldest is dropped and counts as used.
+const MAX_PENDING: usize = 1024;
+/// Limit of remembered ids of used, expired or dropped attestations; the oldest are forgotten first.
+const MAX_USED_IDS: usize = 8192;
 
-/// The way an attestation came in.
+/// The channel over which an attestation arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Over the MCP connection itself: Claude Code alone holds its other end.
+pub(crate) enum AttestationChannel {
+    /// The MCP connection: its other end is held by Claude Code alone.
     Connection,
-    /// From a process of the hook, by the private socket or file.
+    /// A hook process, through the private socket or a spooled file.
     Hook,
 }
 
-/// The attestations of one connection with Claude Code.
+/// Registry of the attestations of one connection with Claude Code.
 #[derive(Debug, Default)]
-pub struct Attestations {
-    book: Mutex<Book>,
-    /// Where hooks leave files, if they must.
-    inbox: OnceLock<PathBuf>,
+pub(crate) struct AttestationRegistry {
+    state: Mutex<RegistryState>,
+    /// Directory with attestation files, if the socket could not be created.
+    spool_dir: OnceLock<PathBuf>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    waiting: HashMap<String, Entry>,
+struct RegistryState {
+    pending: HashMap<String, AttestationEntry>,
     order: VecDeque<String>,
-    spent: Spent,
-    /// Whether Claude Code attests over the connection; then nothing less will do.
+    used_ids: UsedIds,
+    /// True once an attestation arrived over the MCP connection. From then on those of hook processes do not suffice.
     over_connection: bool,
 }
 
 #[derive(Debug)]
-struct Entry {
-    said: Attestation,
-    came: Instant,
+struct AttestationEntry {
+    attestation: Attestation,
+    received_at: Instant,
     over_connection: bool,
     is_contradicted: bool,
 }
 
-/// Why it cannot be said who makes a call. It is refused then: nobody is taken for somebody else.
+/// Reasons why an attestation is not accepted. The call is rejected then; it never falls back to another identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Doubt {
-    /// Two attestations differ, so one of them is a lie.
+pub enum AttestationError {
+    /// Two attestations of this call differ.
     #[error("two attestations of this call contradict each other")]
-    Contradicted,
-    /// It was made for a call of another tool.
+    Contradictory,
+    /// The attestation names another tool.
     #[error("the attestation of this call is about another tool")]
     OtherTool,
-    /// A call with this id was judged before, or waited too long.
+    /// An attestation with this id was used, has expired or was dropped.
     #[error("the attestation of this call was used before or has expired")]
-    Spent,
+    AlreadyUsed,
 }
 
-impl Attestations {
-    /// Keeps an attestation until its call comes. Says whether it was taken.
-    pub fn add(&self, said: Attestation, way: Way) -> bool {
-        self.add_at(said, way, Instant::now())
+impl AttestationRegistry {
+    /// Stores an attestation until its call arrives. Returns false if the id was used before.
+    ///
+    /// An attestation that differs from one stored for the same id invalidates both.
+    pub(crate) fn add(&self, attestation: Attestation, channel: AttestationChannel) -> bool {
+        self.add_at(attestation, channel, Instant::now())
     }
 
-    /// Uses up what is attested about a call; `None` if nothing is.
-    pub fn take(&self, tool_use_id: &str, tool: &str) -> Result<Option<Attestation>, Doubt> {
-        if let Some(inbox) = self.inbox.get() {
-            inbox::collect(inbox, self);
+    /// Consumes the attestation of a call; `Ok(None)` if there is none or only one of a channel that does not suffice.
+    ///
+    /// Reads spooled files first, if there is a spool directory (blocks on disk).
+    pub(crate) fn take(
+        &self,
+        tool_use_id: &str,
+        tool: &str,
+    ) -> Result<Option<Attestation>, AttestationError> {
+        if let Some(spool_dir) = self.spool_dir.get() {
+            spool::read_spool(spool_dir, self);
         }
         self.take_at(tool_use_id, tool, Instant::now())
     }
 
-    /// Looks into this folder before each call from now on.
-    pub(super) fn read_files_in(&self, inbox: PathBuf) {
-        // The first one stays: there is one meeting place for a connection.
-        let _ = self.inbox.set(inbox);
+    /// Sets the directory whose files are read before each [`Self::take`].
+    pub(crate) fn set_spool_dir(&self, spool_dir: PathBuf) {
+        // The first directory stays: a connection has one.
+        let _ = self.spool_dir.set(spool_dir);
     }
 
-    fn add_at(&self, said: Attestation, way: Way, now: Instant) -> bool {
-        let mut book = self.book();
-        let over_connection = way == Way::Connection;
-        book.over_connection |= over_connection;
-        book.drop_expired(now);
-        if book.spent.has(&said.tool_use_id) {
+    fn add_at(&self, attestation: Attestation, channel: AttestationChannel, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let over_connection = channel == AttestationChannel::Connection;
+        state.over_connection |= over_connection;
+        state.drop_expired(now);
+        if state.used_ids.contains(&attestation.tool_use_id) {
             return false;
         }
-        if let Some(entry) = book.waiting.get_mut(&said.tool_use_id) {
-            entry.is_contradicted |= entry.said != said;
+        if let Some(entry) = state.pending.get_mut(&attestation.tool_use_id) {
+            entry.is_contradicted |= entry.attestation != attestation;
             entry.over_connection |= over_connection;
             return true;
         }
-        if book.waiting.len() >= MAX_WAITING {
-            book.drop_oldest();
+        if state.pending.len() >= MAX_PENDING {
+            state.drop_oldest();
         }
-        let id = said.tool_use_id.clone();
-        book.order.push_back(id.clone());
-        book.waiting.insert(id, Entry { said, came: now, over_connection, is_contradicted: false });
+        let id = attestation.tool_use_id.clone();
+        state.order.push_back(id.clone());
+        state.pending.insert(
+            id,
+            AttestationEntry {
+                attestation,
+                received_at: now,
+                over_connection,
+                is_contradicted: false,
+            },
+        );
         true
     }
 
-    fn take_at(&self, id: &str, tool: &str, now: Instant) -> Result<Option<Attestation>, Doubt> {
-        let mut book = self.book();
-        book.drop_expired(now);
-        let Some(entry) = book.waiting.remove(id) else {
-            return if book.spent.has(id) { Err(Doubt::Spent) } else { Ok(None) };
+    fn take_at(
+        &self,
+        id: &str,
+        tool: &str,
+        now: Instant,
+    ) -> Result<Option<Attestation>, AttestationError> {
+        let mut state = self.state.lock();
+        state.drop_expired(now);
+        let Some(entry) = state.pending.remove(id) else {
+            return if state.used_ids.contains(id) {
+                Err(AttestationError::AlreadyUsed)
+            } else {
+                Ok(None)
+            };
         };
-        book.order.retain(|waiting| waiting != id);
-        book.spent.add(id.to_owned());
+        state.order.retain(|waiting| waiting != id);
+        state.used_ids.add(id.to_owned());
         if entry.is_contradicted {
-            return Err(Doubt::Contradicted);
+            return Err(AttestationError::Contradictory);
         }
-        if !entry.said.is_about(tool) {
-            return Err(Doubt::OtherTool);
+        if !entry.attestation.is_for_tool(tool) {
+            return Err(AttestationError::OtherTool);
         }
-        let is_enough = entry.over_connection || !book.over_connection;
-        Ok(is_enough.then_some(entry.said))
-    }
-
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        let is_enough = entry.over_connection || !state.over_connection;
+        Ok(is_enough.then_some(entry.attestation))
     }
 }
 
-impl Book {
+impl RegistryState {
     fn drop_expired(&mut self, now: Instant) {
-        while let Some(oldest) = self.order.front().and_then(|id| self.waiting.get(id)) {
-            if now.saturating_duration_since(oldest.came) < LIFETIME {
+        while let Some(oldest) = self.order.front().and_then(|id| self.pending.get(id)) {
+            if now.saturating_duration_since(oldest.received_at) < ATTESTATION_LIFETIME {
                 return;
             }
             self.drop_oldest();
         }
     }
 
-    /// What is dropped is remembered as spent: its call must not fall back to another name.
+    /// Dropped ids count as used: the call must not fall back to another identity.
     fn drop_oldest(&mut self) {
         if let Some(id) = self.order.pop_front() {
-            self.waiting.remove(&id);
-            self.spent.add(id);
+            self.pending.remove(&id);
+            self.used_ids.add(id);
         }
     }
 }
 
-/// Ids that are over, the newest of them.
+/// The 8,192 newest ids that must not be used again.
 #[derive(Debug, Default)]
-struct Spent {
+struct UsedIds {
     ids: HashSet<String>,
     order: VecDeque<String>,
 }
 
-impl Spent {
-    fn has(&self, id: &str) -> bool {
+impl UsedIds {
+    fn contains(&self, id: &str) -> bool {
         self.ids.contains(id)
     }
 
@@ -164,7 +189,7 @@ impl Spent {
             return;
         }
         self.order.push_back(id);
-        if self.order.len() > MAX_SPENT
+        if self.order.len() > MAX_USED_IDS
             && let Some(oldest) = self.order.pop_front()
         {
             self.ids.remove(&oldest);
@@ -178,7 +203,7 @@ mod tests {
 
     const TOOL: &str = "run_subagent";
 
-    fn said(id: &str, agent: Option<&str>) -> Attestation {
+    fn attestation(id: &str, agent: Option<&str>) -> Attestation {
         Attestation {
             tool_use_id: id.to_owned(),
             tool_name: format!("mcp__adjutant__{TOOL}"),
@@ -194,66 +219,81 @@ mod tests {
 
     #[test]
     fn c2_an_attestation_is_used_once_and_cannot_be_replayed() {
-        let book = Attestations::default();
-        assert_eq!(book.take("t1", TOOL), Ok(None), "a call that nothing attests");
-        assert!(book.add(said("t1", Some("reviewer")), Way::Hook));
-        assert_eq!(name(book.take("t1", TOOL).unwrap()).as_deref(), Some("reviewer"));
-        assert_eq!(book.take("t1", TOOL), Err(Doubt::Spent));
-        assert!(!book.add(said("t1", None), Way::Hook), "late");
-        assert_eq!(book.take("t1", TOOL), Err(Doubt::Spent));
+        let registry = AttestationRegistry::default();
+        assert_eq!(registry.take("t1", TOOL), Ok(None), "a call that nothing attests");
+        assert!(registry.add(attestation("t1", Some("reviewer")), AttestationChannel::Hook));
+        assert_eq!(name(registry.take("t1", TOOL).unwrap()).as_deref(), Some("reviewer"));
+        assert_eq!(registry.take("t1", TOOL), Err(AttestationError::AlreadyUsed));
+        assert!(!registry.add(attestation("t1", None), AttestationChannel::Hook), "late");
+        assert_eq!(registry.take("t1", TOOL), Err(AttestationError::AlreadyUsed));
     }
 
     #[test]
-    fn c2_one_that_differs_or_is_for_another_tool_is_a_refusal() {
-        let book = Attestations::default();
-        book.add(said("t1", Some("reviewer")), Way::Hook);
-        book.add(said("t1", None), Way::Hook);
-        // The truth once more does not make it good again.
-        book.add(said("t1", Some("reviewer")), Way::Hook);
-        assert_eq!(book.take("t1", TOOL), Err(Doubt::Contradicted));
-        book.add(said("t2", None), Way::Hook);
-        book.add(said("t2", None), Way::Hook);
-        assert_eq!(name(book.take("t2", TOOL).unwrap()).as_deref(), Some("main"), "twice the same");
-        book.add(said("t3", None), Way::Hook);
-        assert_eq!(book.take("t3", "execute_tool"), Err(Doubt::OtherTool));
+    fn c2_contradictory_attestations_and_other_tools_are_rejected() {
+        let registry = AttestationRegistry::default();
+        registry.add(attestation("t1", Some("reviewer")), AttestationChannel::Hook);
+        registry.add(attestation("t1", None), AttestationChannel::Hook);
+        // Repeating the first attestation does not resolve the contradiction.
+        registry.add(attestation("t1", Some("reviewer")), AttestationChannel::Hook);
+        assert_eq!(registry.take("t1", TOOL), Err(AttestationError::Contradictory));
+        registry.add(attestation("t2", None), AttestationChannel::Hook);
+        registry.add(attestation("t2", None), AttestationChannel::Hook);
+        assert_eq!(
+            name(registry.take("t2", TOOL).unwrap()).as_deref(),
+            Some("main"),
+            "twice the same"
+        );
+        registry.add(attestation("t3", None), AttestationChannel::Hook);
+        assert_eq!(registry.take("t3", "execute_tool"), Err(AttestationError::OtherTool));
     }
 
     #[test]
-    fn c2_an_attestation_expires_and_its_call_becomes_nobody_else() {
-        let book = Attestations::default();
+    fn c2_a_call_with_an_expired_attestation_is_rejected() {
+        let registry = AttestationRegistry::default();
         let now = Instant::now();
-        book.add_at(said("t1", Some("reviewer")), Way::Hook, now);
-        let late = now + LIFETIME;
-        assert_eq!(book.take_at("t1", TOOL, late), Err(Doubt::Spent));
+        registry.add_at(attestation("t1", Some("reviewer")), AttestationChannel::Hook, now);
+        let late = now + ATTESTATION_LIFETIME;
+        assert_eq!(registry.take_at("t1", TOOL, late), Err(AttestationError::AlreadyUsed));
     }
 
     #[test]
-    fn c2_ten_thousand_of_them_stay_within_bounds() {
-        let book = Attestations::default();
+    fn c2_pending_attestations_are_bounded() {
+        let registry = AttestationRegistry::default();
         for n in 0..20_000 {
-            book.add(said(&format!("t{n}"), None), Way::Hook);
+            registry.add(attestation(&format!("t{n}"), None), AttestationChannel::Hook);
         }
-        let inside = book.book();
-        assert_eq!(inside.waiting.len(), MAX_WAITING);
-        assert_eq!(inside.order.len(), MAX_WAITING);
-        assert_eq!((inside.spent.ids.len(), inside.spent.order.len()), (MAX_SPENT, MAX_SPENT));
-        drop(inside);
-        assert!(book.take("t19999", TOOL).unwrap().is_some());
-        assert_eq!(book.take("t18000", TOOL), Err(Doubt::Spent), "it was pushed out");
+        let state = registry.state.lock();
+        assert_eq!(state.pending.len(), MAX_PENDING);
+        assert_eq!(state.order.len(), MAX_PENDING);
+        assert_eq!(
+            (state.used_ids.ids.len(), state.used_ids.order.len()),
+            (MAX_USED_IDS, MAX_USED_IDS)
+        );
+        drop(state);
+        assert!(registry.take("t19999", TOOL).unwrap().is_some());
+        assert_eq!(
+            registry.take("t18000", TOOL),
+            Err(AttestationError::AlreadyUsed),
+            "it was pushed out"
+        );
     }
 
     #[test]
-    fn c3_where_the_connection_attests_a_process_alone_cannot() {
-        let book = Attestations::default();
-        book.add(said("t1", Some("reviewer")), Way::Connection);
-        assert_eq!(name(book.take("t1", TOOL).unwrap()).as_deref(), Some("reviewer"));
-        book.add(said("t2", None), Way::Hook);
-        assert_eq!(book.take("t2", TOOL), Ok(None), "somebody's word, and nothing of Claude Code");
-        book.add(said("t3", Some("reviewer")), Way::Hook);
-        book.add(said("t3", Some("reviewer")), Way::Connection);
-        assert_eq!(name(book.take("t3", TOOL).unwrap()).as_deref(), Some("reviewer"));
-        book.add(said("t4", None), Way::Hook);
-        book.add(said("t4", Some("reviewer")), Way::Connection);
-        assert_eq!(book.take("t4", TOOL), Err(Doubt::Contradicted));
+    fn c3_hook_attestations_do_not_suffice_after_one_over_the_connection() {
+        let registry = AttestationRegistry::default();
+        registry.add(attestation("t1", Some("reviewer")), AttestationChannel::Connection);
+        assert_eq!(name(registry.take("t1", TOOL).unwrap()).as_deref(), Some("reviewer"));
+        registry.add(attestation("t2", None), AttestationChannel::Hook);
+        assert_eq!(
+            registry.take("t2", TOOL),
+            Ok(None),
+            "somebody's word, and nothing of Claude Code"
+        );
+        registry.add(attestation("t3", Some("reviewer")), AttestationChannel::Hook);
+        registry.add(attestation("t3", Some("reviewer")), AttestationChannel::Connection);
+        assert_eq!(name(registry.take("t3", TOOL).unwrap()).as_deref(), Some("reviewer"));
+        registry.add(attestation("t4", None), AttestationChannel::Hook);
+        registry.add(attestation("t4", Some("reviewer")), AttestationChannel::Connection);
+        assert_eq!(registry.take("t4", TOOL), Err(AttestationError::Contradictory));
     }
 }

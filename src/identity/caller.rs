@@ -1,53 +1,52 @@
-//! A caller's name, with how it is known.
+//! The identity of a caller: name and how it is known.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{RESERVED_MAIN, one_line, shorten};
+use crate::util::{RESERVED_MAIN, one_line, shorten};
 
-/// Who is calling.
+/// The agent or client that makes a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
-    /// The name that `allowed_callers` and the gateway's rules are checked against.
+    /// Name that `allowed_callers` and the gateway's rules are checked against.
     pub name: String,
-    /// How that name is known.
     pub known_by: KnownBy,
-    /// The session of Claude Code that the call comes from, where that is known.
+    /// The Claude Code session of the call, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Which instance of a native subagent calls; the main agent has none.
+    /// The instance of a native subagent; absent for the main agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The call's id in Claude Code, the same that its hooks and transcripts carry.
+    /// The call's id in Claude Code, equal to the one in hooks and transcripts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_use_id: Option<String>,
 }
 
 impl Caller {
-    /// A caller of whose session and call nothing is known.
+    /// Returns a caller without session and call id.
     pub fn new(name: impl Into<String>, known_by: KnownBy) -> Self {
         Self { name: name.into(), known_by, session_id: None, agent_id: None, tool_use_id: None }
     }
 
-    /// The main agent, because nothing said otherwise.
+    /// Returns the main agent as fallback identity.
     pub fn main() -> Self {
         Self::new(RESERVED_MAIN, KnownBy::Fallback)
     }
 
-    /// The name that a person gave to a client of ours; the usual one says nothing.
+    /// Returns the caller with the name given for a client (`--caller`). `main` is the default and counts as fallback.
     pub fn named(name: &str) -> Self {
         let known_by = if name == RESERVED_MAIN { KnownBy::Fallback } else { KnownBy::Asserted };
         Self::new(name, known_by)
     }
 
-    /// The name with how it is known, for a person: `` `code-reviewer` (attested) ``.
-    pub fn described(&self) -> String {
+    /// Formats name and source for a message: `` `code-reviewer` (attested) ``. The name is cut to 80 characters.
+    pub fn describe(&self) -> String {
         format!("`{}` ({})", shorten(&one_line(&self.name), 80), self.known_by)
     }
 
-    /// Whether the name is more than something the caller said, or nobody contradicted.
-    pub fn is_sure(&self) -> bool {
+    /// Returns true if the identity is proven by pipe, attestation or token, not claimed or assumed.
+    pub fn is_verified(&self) -> bool {
         match self.known_by {
             KnownBy::Pipe | KnownBy::Attested | KnownBy::Token => true,
             KnownBy::Asserted | KnownBy::Fallback => false,
@@ -55,19 +54,19 @@ impl Caller {
     }
 }
 
-/// How a caller's name is known, surest first.
+/// Sources of a caller's name, most reliable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KnownBy {
-    /// It came over a subagent's own pipe.
+    /// The pipe of a subagent's own process.
     Pipe,
-    /// A hook of Claude Code attested this very call.
+    /// An attestation of this call by a hook of Claude Code.
     Attested,
-    /// Its bearer token was made for this name.
+    /// The bearer token, which was created for this name.
     Token,
-    /// It said so itself (`agent_id`, `--caller`).
+    /// The caller's own claim (`agent_id`, `--caller`).
     Asserted,
-    /// Nothing was said; the configured fallback.
+    /// The configured default, because nothing identifies the caller.
     Fallback,
 }
 

@@ -1,4 +1,4 @@
-//! The hook's side of the meeting place: finds the servers of its `claude` and hands them what it attests.
+//! Hook side of the attestation channel: finds the servers of its `claude` and sends them the attestation.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -10,55 +10,64 @@ use std::time::Duration;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use super::attestation::Attestation;
-use super::meeting::{INBOX, SOCKET, ensure_private, house, place_of, process_named};
-use super::reception::HEARD;
-use crate::base::{ProcessStat, write_volatile};
+use super::hook_listener::ACK;
+use super::rendezvous::{
+    SOCKET_EXTENSION, SPOOL_EXTENSION, endpoint_dir, ensure_private, live_process_of, runtime_dir,
+};
+use crate::process::ProcessStat;
+use crate::store::write_volatile;
 
-/// A server that is alive answers at once; the machine may be busy.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// Several servers of ours below one `claude` are odd, but each gets its copy.
+/// Limit for the server's acknowledgement; it normally arrives within milliseconds.
+const ACK_TIMEOUT: Duration = Duration::from_millis(500);
+/// Servers notified per hook. Several servers below one `claude` are unusual, but each gets a copy.
 const MAX_SERVERS: usize = 32;
 
-/// Hands an attestation to every server below the same `claude`; says to how many.
-pub fn hand_over(said: &Attestation) -> io::Result<usize> {
-    hand_over_in(&house(), said)
+/// Sends an attestation to every server below the same `claude`; returns how many took it.
+///
+/// Blocks at most 500 ms per read or write. An error is returned only if no server took it; `Ok(0)` if there is no
+/// server.
+pub(crate) fn send_attestation(attestation: &Attestation) -> io::Result<usize> {
+    send_attestation_in(&runtime_dir(), attestation)
 }
 
-pub(super) fn hand_over_in(house: &Path, said: &Attestation) -> io::Result<usize> {
-    let Some(place) = nearest_place(house) else { return Ok(0) };
-    ensure_private(house)?;
-    ensure_private(&place)?;
-    let message = serde_json::to_vec(said)?;
-    let mut heard = 0;
+pub(crate) fn send_attestation_in(
+    runtime_dir: &Path,
+    attestation: &Attestation,
+) -> io::Result<usize> {
+    let Some(dir) = nearest_endpoint_dir(runtime_dir) else { return Ok(0) };
+    ensure_private(runtime_dir)?;
+    ensure_private(&dir)?;
+    let message = serde_json::to_vec(attestation)?;
+    let mut accepted = 0;
     let mut failed = Ok(());
-    for entry in fs::read_dir(&place)?.flatten().take(MAX_SERVERS) {
+    for entry in fs::read_dir(&dir)?.flatten().take(MAX_SERVERS) {
         let path = entry.path();
-        if process_named(&path).is_none() {
+        if live_process_of(&path).is_none() {
             continue;
         }
-        let handed = match path.extension().and_then(|end| end.to_str()) {
-            Some(SOCKET) => tell(&path, &message),
-            Some(INBOX) => leave(&path, &message),
+        let sent = match path.extension().and_then(|end| end.to_str()) {
+            Some(SOCKET_EXTENSION) => send_to_socket(&path, &message),
+            Some(SPOOL_EXTENSION) => write_to_spool(&path, &message),
             _ => continue,
         };
-        match handed {
-            Ok(()) => heard += 1,
+        match sent {
+            Ok(()) => accepted += 1,
             Err(error) => failed = Err(error),
         }
     }
-    if heard == 0 {
+    if accepted == 0 {
         failed?;
     }
-    Ok(heard)
+    Ok(accepted)
 }
 
-/// The place of the nearest process above that has one: a `claude` inside another finds its own.
-fn nearest_place(house: &Path) -> Option<PathBuf> {
-    let above = ProcessStat::own()?.ancestors();
-    above.map(|process| place_of(house, &process)).find(|place| place.is_dir())
+/// Returns the endpoint directory of the nearest ancestor that has one; a nested `claude` finds its own.
+fn nearest_endpoint_dir(runtime_dir: &Path) -> Option<PathBuf> {
+    let above = ProcessStat::current()?.ancestors();
+    above.map(|process| endpoint_dir(runtime_dir, &process)).find(|dir| dir.is_dir())
 }
 
-fn tell(socket: &Path, message: &[u8]) -> io::Result<()> {
+fn send_to_socket(socket: &Path, message: &[u8]) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
     let peer = getsockopt(&stream, PeerCredentials)?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
@@ -67,21 +76,21 @@ fn tell(socket: &Path, message: &[u8]) -> io::Result<()> {
             "the server is of another user",
         ));
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ACK_TIMEOUT))?;
+    stream.set_write_timeout(Some(ACK_TIMEOUT))?;
     stream.write_all(message)?;
     stream.shutdown(Shutdown::Write)?;
-    // Only after this may the call come: the server has it then.
+    // The acknowledgement guarantees that the server has the attestation before the call arrives.
     let mut answer = Vec::new();
-    stream.take(HEARD.len() as u64).read_to_end(&mut answer)?;
-    match answer == HEARD {
+    stream.take(ACK.len() as u64).read_to_end(&mut answer)?;
+    match answer == ACK {
         true => Ok(()),
         false => Err(io::Error::new(io::ErrorKind::InvalidData, "the server did not take it")),
     }
 }
 
-/// A file under a name of its own: nothing in it is taken from what the payload says.
-fn leave(inbox: &Path, message: &[u8]) -> io::Result<()> {
+/// Writes a file with a generated name; nothing of the payload is used in the path.
+fn write_to_spool(inbox: &Path, message: &[u8]) -> io::Result<()> {
     ensure_private(inbox)?;
     write_volatile(&inbox.join(format!("{}.json", uuid::Uuid::now_v7().simple())), message)
 }

@@ -1,4 +1,4 @@
-//! The server's side of the meeting place: a private socket at which hooks hand in what they attest.
+//! Server side of the attestation channel: a private Unix socket that accepts attestations from hooks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,36 +12,39 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::attestation::Attestation;
-use super::book::{Attestations, Way};
-use super::meeting::{INBOX, SOCKET, claude_above, house, name_of, prepare};
-use crate::base::{
-    ProcessStat, create_private_dir, make_private, remove_empty_dir, remove_file, remove_tree,
+use super::attestation_registry::{AttestationChannel, AttestationRegistry};
+use super::rendezvous::{
+    SOCKET_EXTENSION, SPOOL_EXTENSION, claude_ancestor, prepare_endpoint_dir, process_file_name,
+    runtime_dir,
 };
+use crate::process::ProcessStat;
+use crate::store::{create_private_dir, make_private, remove_empty_dir, remove_file, remove_tree};
 
-/// More than any attestation has.
-pub(super) const MAX_MESSAGE: u64 = 4096;
-/// What a hook is answered when its word was heard.
-pub(super) const HEARD: &[u8] = b"heard\n";
-/// How long a visitor may take.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How many are heard at once; others wait.
-const MAX_VISITORS: usize = 32;
+/// Limit of a message in bytes; longer ones are ignored.
+pub(crate) const MAX_MESSAGE_BYTES: u64 = 4096;
+/// Acknowledgement sent after an attestation was stored.
+pub(crate) const ACK: &[u8] = b"heard\n";
+/// Limit for receiving one message.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Connections served at once; further ones wait in the accept queue.
+const MAX_CONNECTIONS: usize = 32;
 
-/// The open door; closed and removed when dropped.
+/// Socket or spool directory for hooks, removed when dropped together with the accept task.
 #[derive(Debug)]
-pub struct Reception {
+pub(crate) struct HookListener {
     path: PathBuf,
-    listening: Option<JoinHandle<()>>,
+    accept_task: Option<JoinHandle<()>>,
 }
 
-impl Reception {
-    /// Opens it where the hooks of the `claude` above this process look. Must be called within a runtime.
+impl HookListener {
+    /// Opens the socket in the endpoint directory of our `claude` ancestor. Must be called within a Tokio runtime.
     ///
-    /// Where it cannot be opened, the log says why and calls are unattested.
-    pub fn open(attested: &Arc<Attestations>) -> Option<Self> {
-        let (own, claude) = (ProcessStat::own()?, claude_above()?);
-        match Self::open_in(&house(), own, claude, attested) {
-            Ok(reception) => Some(reception),
+    /// If no socket can be created, hooks leave files in a spool directory. If that fails too, or `claude` is not
+    /// found, returns `None`: calls are unattested, and failures are logged.
+    pub(crate) fn open(attested: &Arc<AttestationRegistry>) -> Option<Self> {
+        let (own, claude) = (ProcessStat::current()?, claude_ancestor()?);
+        match Self::open_in(&runtime_dir(), own, claude, attested) {
+            Ok(hook_listener) => Some(hook_listener),
             Err(error) => {
                 tracing::warn!(%error, "hooks cannot hand in who is calling");
                 None
@@ -50,33 +53,33 @@ impl Reception {
     }
 
     fn open_in(
-        house: &Path,
+        runtime_dir: &Path,
         own: ProcessStat,
         claude: ProcessStat,
-        attested: &Arc<Attestations>,
+        attested: &Arc<AttestationRegistry>,
     ) -> io::Result<Self> {
-        let place = prepare(house, &claude)?;
-        let path = place.join(format!("{}.{SOCKET}", name_of(&own)));
+        let dir = prepare_endpoint_dir(runtime_dir, &claude)?;
+        let path = dir.join(format!("{}.{SOCKET_EXTENSION}", process_file_name(&own)));
         match listen(&path) {
             Ok(listener) => {
-                let visitors = Visitors { own, claude, attested: Arc::clone(attested) };
-                let listening = Some(tokio::spawn(visitors.hear_all(listener)));
-                Ok(Self { path, listening })
+                let peers = HookPeers { own, claude, attestations: Arc::clone(attested) };
+                let listening = Some(tokio::spawn(peers.accept_loop(listener)));
+                Ok(Self { path, accept_task: listening })
             }
             Err(error) => {
                 tracing::warn!(%error, "there is no socket for hooks; they leave files instead");
-                let path = path.with_extension(INBOX);
+                let path = path.with_extension(SPOOL_EXTENSION);
                 create_private_dir(&path)?;
-                attested.read_files_in(path.clone());
-                Ok(Self { path, listening: None })
+                attested.set_spool_dir(path.clone());
+                Ok(Self { path, accept_task: None })
             }
         }
     }
 }
 
-impl Drop for Reception {
+impl Drop for HookListener {
     fn drop(&mut self) {
-        let removed = match &self.listening {
+        let removed = match &self.accept_task {
             Some(listening) => {
                 listening.abort();
                 remove_file(&self.path)
@@ -84,15 +87,15 @@ impl Drop for Reception {
             None => remove_tree(&self.path),
         };
         if let Err(error) = removed {
-            tracing::debug!(%error, "the meeting place could not be removed");
+            tracing::debug!(%error, "the socket or spool directory could not be removed");
         }
-        if let Some(place) = self.path.parent() {
-            remove_empty_dir(place);
+        if let Some(dir) = self.path.parent() {
+            remove_empty_dir(dir);
         }
     }
 }
 
-/// The folder is entered by its owner alone, so nobody is quicker than the second line.
+/// Binds the socket. The directory has mode 0700, so nobody can connect between `bind` and `chmod`.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     remove_file(path)?;
     let listener = UnixListener::bind(path)?;
@@ -100,90 +103,91 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Those who may come, and what they say.
-struct Visitors {
+/// Peer check and message handling for connections of hooks.
+struct HookPeers {
     own: ProcessStat,
     claude: ProcessStat,
-    attested: Arc<Attestations>,
+    attestations: Arc<AttestationRegistry>,
 }
 
-impl Visitors {
-    async fn hear_all(self, listener: UnixListener) {
-        let visitors = Arc::new(self);
-        let places = Arc::new(Semaphore::new(MAX_VISITORS));
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+impl HookPeers {
+    async fn accept_loop(self, listener: UnixListener) {
+        let peers = Arc::new(self);
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "a hook could not be heard");
-                    // Too many open files, say: they will be closed again.
+                    // For example too many open files: retry after 20 ms.
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;
                 }
             };
-            // At once, while the process that connected is surely the one of this pid.
-            if let Err(why) = visitors.admit(&stream) {
+            // Checked immediately, while the peer's pid cannot have been reused.
+            if let Err(why) = peers.check_peer(&stream) {
                 tracing::warn!("a stranger at the socket for hooks is ignored: {why}");
                 continue;
             }
-            let visitors = Arc::clone(&visitors);
+            let peers = Arc::clone(&peers);
             tokio::spawn(async move {
-                if timeout(PATIENCE, visitors.hear(stream)).await.is_err() {
+                if timeout(RECEIVE_TIMEOUT, peers.receive(stream)).await.is_err() {
                     tracing::warn!("a hook took too long; what it attests is ignored");
                 }
-                drop(place);
+                drop(permit);
             });
         }
     }
 
-    /// Whether the process at the other end is one that this `claude` started, and none of ours.
-    fn admit(&self, stream: &UnixStream) -> Result<(), &'static str> {
+    /// Accepts processes of this user that descend from our `claude` and not from us.
+    ///
+    /// Our own subagents descend from the same `claude`, but also from this process; they must not attest anything.
+    fn check_peer(&self, stream: &UnixStream) -> Result<(), &'static str> {
         let peer = stream.peer_cred().map_err(|_| "nobody knows who it is")?;
         if peer.uid() != nix::unistd::geteuid().as_raw() {
             return Err("it is of another user");
         }
         let process = peer.pid().and_then(ProcessStat::read).ok_or("it is gone already")?;
         let above: Vec<ProcessStat> = process.ancestors().collect();
-        if !above.iter().any(|above| above.is_same(&self.claude)) {
+        if !above.iter().any(|above| above.is_same_process(&self.claude)) {
             return Err("it belongs to another session");
         }
-        // Our own subagents are below the same `claude`, but below us too.
-        if above.iter().any(|above| above.is_same(&self.own)) {
+        if above.iter().any(|above| above.is_same_process(&self.own)) {
             return Err("it belongs to a subagent");
         }
         Ok(())
     }
 
-    async fn hear(&self, mut stream: UnixStream) {
+    async fn receive(&self, mut stream: UnixStream) {
         let mut message = Vec::new();
         let (reading, mut writing) = stream.split();
-        let read = reading.take(MAX_MESSAGE + 1).read_to_end(&mut message).await;
-        if read.is_ok() && hear_message(&self.attested, &message) {
-            // Whoever is gone does not need an answer.
-            let _ = writing.write_all(HEARD).await;
+        let read = reading.take(MAX_MESSAGE_BYTES + 1).read_to_end(&mut message).await;
+        if read.is_ok() && accept_message(&self.attestations, &message) {
+            // The hook may have exited; then it needs no acknowledgement.
+            let _ = writing.write_all(ACK).await;
         }
     }
 }
 
-/// Takes what a hook handed in; says whether it could be read.
-pub(super) fn hear_message(attested: &Attestations, message: &[u8]) -> bool {
-    let value = (message.len() as u64 <= MAX_MESSAGE)
+/// Parses and stores an attestation; returns false if the message cannot be parsed.
+pub(crate) fn accept_message(attested: &AttestationRegistry, message: &[u8]) -> bool {
+    let value = (message.len() as u64 <= MAX_MESSAGE_BYTES)
         .then(|| serde_json::from_slice::<serde_json::Value>(message).ok())
         .flatten();
-    let Some(said) = value.as_ref().and_then(Attestation::of_payload) else {
+    let Some(attestation) = value.as_ref().and_then(Attestation::from_payload) else {
         tracing::warn!("what a hook handed in cannot be read and is ignored");
         return false;
     };
-    attested.add(said, Way::Hook);
+    attested.add(attestation, AttestationChannel::Hook);
     true
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::messenger::hand_over_in;
+    use super::super::hook_client::send_attestation_in;
     use super::*;
 
-    fn said(id: &str) -> Attestation {
+    fn attestation(id: &str) -> Attestation {
         Attestation {
             tool_use_id: id.to_owned(),
             tool_name: "mcp__adjutant__run_subagent".to_owned(),
@@ -193,30 +197,30 @@ mod tests {
         }
     }
 
-    /// The address of a socket has at most 107 bytes.
+    /// The path of a Unix socket has at most 107 bytes.
     #[tokio::test]
-    async fn where_there_can_be_no_socket_a_hook_leaves_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let house = folder.path().join("x".repeat(100));
-        let own = ProcessStat::own().unwrap();
+    async fn hooks_write_files_if_the_socket_path_is_too_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime_dir = dir.path().join("x".repeat(100));
+        let own = ProcessStat::current().unwrap();
         let claude = own.ancestors().next().unwrap();
-        let attested = Arc::new(Attestations::default());
-        let reception = Reception::open_in(&house, own, claude, &attested).unwrap();
-        let inbox = reception.path.clone();
-        assert_eq!(inbox.extension().unwrap(), INBOX);
-        assert_eq!(hand_over_in(&house, &said("t1")).unwrap(), 1);
-        // What is not from a hook is not read: no JSON, too long, somebody else's link.
+        let attested = Arc::new(AttestationRegistry::default());
+        let hook_listener = HookListener::open_in(&runtime_dir, own, claude, &attested).unwrap();
+        let inbox = hook_listener.path.clone();
+        assert_eq!(inbox.extension().unwrap(), SPOOL_EXTENSION);
+        assert_eq!(send_attestation_in(&runtime_dir, &attestation("t1")).unwrap(), 1);
+        // Ignored: invalid JSON, too long, a symbolic link.
         std::fs::write(inbox.join("torn.json"), "{").unwrap();
         std::fs::write(inbox.join("long.json"), vec![b' '; 1 << 20]).unwrap();
-        let outside = folder.path().join("outside.json");
-        std::fs::write(&outside, serde_json::to_vec(&said("t2")).unwrap()).unwrap();
+        let outside = dir.path().join("outside.json");
+        std::fs::write(&outside, serde_json::to_vec(&attestation("t2")).unwrap()).unwrap();
         std::os::unix::fs::symlink(&outside, inbox.join("link.json")).unwrap();
         let taken = attested.take("t1", "run_subagent").unwrap().expect("the file was read");
         assert_eq!(taken.caller().name, "code-reviewer");
         assert_eq!(attested.take("t2", "run_subagent"), Ok(None));
         assert_eq!(std::fs::read_dir(&inbox).unwrap().count(), 0, "each is read once");
         assert!(outside.exists());
-        drop(reception);
+        drop(hook_listener);
         assert!(!inbox.exists());
     }
 }

@@ -1,35 +1,27 @@
-//! Who is calling, and how that is known.
+//! Caller identity: bearer tokens for HTTP, attestations by Claude Code hooks for stdio.
 //!
-//! Claude Code does not tell an MCP server which of its agents calls. Its hooks know: `attestation` is
-//! what they say about one call, and `book` keeps that until the call comes. It comes in over the connection itself, or
-//! from a hook's process: the two find each other at a `meeting` place, where the `messenger` of the one hands it to
-//! the `reception` of the other, or leaves it in an `inbox`.
+//! Claude Code does not tell an MCP server which of its agents calls, but its hooks are told. A hook's statement about
+//! one call is an [`Attestation`]; [`AttestationRegistry`] keeps it until the call arrives. It comes over the MCP
+//! connection or from a hook process: both sides find the same private directory, in which the hook sends it to a
+//! socket of [`HookListener`] or, if there is no socket, writes a file to a spool directory.
 
 mod attestation;
-#[path = "attestation_registry.rs"]
-mod book;
+mod attestation_registry;
 mod caller;
-#[path = "spool.rs"]
-mod inbox;
-#[path = "rendezvous.rs"]
-mod meeting;
-#[path = "hook_client.rs"]
-mod messenger;
-#[path = "hook_listener.rs"]
-mod reception;
-#[path = "token_secret.rs"]
-mod token;
-#[path = "token_authenticator.rs"]
-mod token_book;
-#[path = "token_store.rs"]
-mod token_file;
+mod hook_client;
+mod hook_listener;
+mod rendezvous;
+mod spool;
+mod token_authenticator;
+mod token_secret;
+mod token_store;
 
-pub use attestation::Attestation;
-pub use book::{Attestations, Doubt, Way};
 pub use caller::{Caller, KnownBy};
-pub use meeting::claude_above;
-pub use messenger::hand_over;
-pub use reception::Reception;
-pub use token::{TokenHash, TokenText};
-pub use token_book::{Bearer, TokenBook, TokenRefused};
-pub use token_file::{TokenEntry, TokenError, TokenFile};
+
+pub(crate) use attestation::Attestation;
+pub(crate) use attestation_registry::{AttestationChannel, AttestationError, AttestationRegistry};
+pub(crate) use hook_client::send_attestation;
+pub(crate) use hook_listener::HookListener;
+pub(crate) use rendezvous::{claude_ancestor, runtime_dir};
+pub(crate) use token_authenticator::{Bearer, TokenAuthenticator, TokenRejection};
+pub(crate) use token_store::{TokenEntry, TokenError, TokenStore};

@@ -1,131 +1,84 @@
-//! The tokens in force, as a server asks for them: it follows the file.
+//! Authentication of bearer tokens against `data/tokens.json`.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 
 use super::caller::{Caller, KnownBy};
-use super::token::TokenHash;
-use super::token_file::{TokenEntry, TokenFile};
-use crate::base::{Timestamp, now};
+use super::token_secret::TokenHash;
+use super::token_store::{TokenError, TokenStore};
+use crate::util::{Timestamp, now};
 
-/// Who a token lets in. Looks at the file's stamp with every question, so that a revoked token is refused by the
-/// next request, whoever revoked it.
+/// Maps bearer tokens to callers.
+///
+/// Checks the file's version for each request (one `stat`, blocks on disk), so a revoked token is rejected by the next
+/// request.
 #[derive(Debug)]
-pub struct TokenBook {
-    file: TokenFile,
-    read: ArcSwap<Reading>,
+pub(crate) struct TokenAuthenticator {
+    store: TokenStore,
 }
 
-#[derive(Debug)]
-struct Reading {
-    stamp: Option<Stamp>,
-    entries: Vec<TokenEntry>,
-}
-
-/// Changes when the file is replaced or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    bytes: u64,
-    seconds: i64,
-    nanoseconds: i64,
-}
-
-/// Who came in, and by which token.
+/// The caller authenticated by a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bearer {
-    /// The name that the token was made for.
+pub(crate) struct Bearer {
+    /// Caller with the name that the token was created for.
     pub caller: Caller,
-    /// The token's id.
     pub token_id: String,
 }
 
-/// Why a token lets nobody in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenRefused {
-    /// Nobody made it, or it was revoked.
+/// Reasons why a token is rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TokenRejection {
+    /// The token was never created, or was revoked.
     Unknown,
-    /// Its time is over.
     Expired,
+    /// The file cannot be read, so no token is valid.
+    Unavailable {
+        /// Reason without the file's path and content: it is for callers whose token is not checked.
+        reason: String,
+    },
 }
 
-impl TokenBook {
-    /// The tokens of a project.
-    pub fn open(data_dir: &Path) -> Self {
-        let file = TokenFile::new(data_dir);
-        let read = ArcSwap::from_pointee(Reading::of(&file));
-        Self { file, read }
+impl TokenAuthenticator {
+    pub(crate) fn open(data_dir: &Path) -> Self {
+        Self { store: TokenStore::new(data_dir) }
     }
 
-    /// How many tokens let somebody in now.
-    pub fn usable(&self) -> usize {
-        let at = now();
-        self.entries().entries.iter().filter(|entry| !entry.is_expired(at)).count()
+    /// Returns the number of tokens that have not expired.
+    pub(crate) fn unexpired_count(&self) -> Result<usize, TokenError> {
+        let (at, table) = (now(), self.store.read()?);
+        let entries = table.iter().flat_map(|table| &table.tokens);
+        Ok(entries.filter(|entry| !entry.is_expired(at)).count())
     }
 
-    /// Who shows this token. Every entry is looked at, so that the time says nothing about which one fitted.
-    pub fn bearer(&self, text: &str) -> Result<Bearer, TokenRefused> {
-        self.bearer_at(text, now())
+    /// Authenticates a token. Compares with every entry, so that the time does not reveal which one matched.
+    pub(crate) fn authenticate(&self, text: &str) -> Result<Bearer, TokenRejection> {
+        self.authenticate_at(text, now())
     }
 
-    fn bearer_at(&self, text: &str, at: Timestamp) -> Result<Bearer, TokenRefused> {
+    fn authenticate_at(&self, text: &str, at: Timestamp) -> Result<Bearer, TokenRejection> {
         let hash = TokenHash::of(text);
-        let reading = self.entries();
-        let fitting = reading.entries.iter().fold(None, |found, entry| match entry.hash == hash {
+        let table = self
+            .store
+            .read()
+            .map_err(|error| TokenRejection::Unavailable { reason: error.without_content() })?;
+        let entries = table.iter().flat_map(|table| &table.tokens);
+        let fitting = entries.fold(None, |found, entry| match entry.hash == hash {
             true => Some(entry),
             false => found,
         });
         match fitting {
-            None => Err(TokenRefused::Unknown),
-            Some(entry) if entry.is_expired(at) => Err(TokenRefused::Expired),
+            None => Err(TokenRejection::Unknown),
+            Some(entry) if entry.is_expired(at) => Err(TokenRejection::Expired),
             Some(entry) => Ok(Bearer {
                 caller: Caller::new(entry.caller.as_str(), KnownBy::Token),
                 token_id: entry.id.clone(),
             }),
         }
     }
-
-    fn entries(&self) -> Arc<Reading> {
-        let known = self.read.load_full();
-        if known.stamp == Stamp::of(self.file.path()) {
-            return known;
-        }
-        let fresh = Arc::new(Reading::of(&self.file));
-        self.read.store(Arc::clone(&fresh));
-        fresh
-    }
-}
-
-impl Reading {
-    /// The stamp is taken first: a change in between is seen by the next question.
-    fn of(file: &TokenFile) -> Self {
-        let stamp = Stamp::of(file.path());
-        let entries = file.entries().unwrap_or_else(|error| {
-            tracing::error!("{error}");
-            Vec::new()
-        });
-        Self { stamp, entries }
-    }
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let metadata = fs::metadata(path).ok()?;
-        Some(Self {
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            seconds: metadata.mtime(),
-            nanoseconds: metadata.mtime_nsec(),
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::time::Duration;
 
     use super::*;
@@ -133,34 +86,44 @@ mod tests {
     #[test]
     fn j2_a_token_names_its_caller_until_it_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, book) = (TokenFile::new(dir.path()), TokenBook::open(dir.path()));
+        let (file, book) = (TokenStore::new(dir.path()), TokenAuthenticator::open(dir.path()));
         let (entry, text) = file.add("bot", None).unwrap();
         file.add("ci", None).unwrap();
-        let bearer = book.bearer(text.expose()).unwrap();
+        let bearer = book.authenticate(text.expose()).unwrap();
         assert_eq!(bearer.caller, Caller::new("bot", KnownBy::Token));
-        assert_eq!(book.bearer("adjutant_nonsense"), Err(TokenRefused::Unknown));
+        assert_eq!(book.authenticate("adjutant_nonsense"), Err(TokenRejection::Unknown));
         file.revoke(&entry.id).unwrap();
-        assert_eq!(book.bearer(text.expose()), Err(TokenRefused::Unknown));
-        assert_eq!(book.usable(), 1);
+        assert_eq!(book.authenticate(text.expose()), Err(TokenRejection::Unknown));
+        assert_eq!(book.unexpired_count().unwrap(), 1);
     }
 
     #[test]
-    fn a_token_ends_at_its_time() {
+    fn a_token_expires() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, book) = (TokenFile::new(dir.path()), TokenBook::open(dir.path()));
+        let (file, book) = (TokenStore::new(dir.path()), TokenAuthenticator::open(dir.path()));
         let (entry, text) = file.add("bot", Some(Duration::from_mins(1))).unwrap();
-        assert!(book.bearer_at(text.expose(), entry.created).is_ok());
+        assert!(book.authenticate_at(text.expose(), entry.created).is_ok());
         let end = entry.expires.unwrap();
-        assert_eq!(book.bearer_at(text.expose(), end), Err(TokenRefused::Expired));
+        assert_eq!(book.authenticate_at(text.expose(), end), Err(TokenRejection::Expired));
     }
 
     #[test]
-    fn a_broken_file_lets_nobody_in() {
+    fn an_unreadable_file_rejects_every_token() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, book) = (TokenFile::new(dir.path()), TokenBook::open(dir.path()));
+        let (file, book) = (TokenStore::new(dir.path()), TokenAuthenticator::open(dir.path()));
         let (_, text) = file.add("bot", None).unwrap();
-        assert!(book.bearer(text.expose()).is_ok());
-        fs::write(file.path(), "{").unwrap();
-        assert_eq!(book.bearer(text.expose()), Err(TokenRefused::Unknown));
+        assert!(book.authenticate(text.expose()).is_ok());
+        let path = dir.path().join("tokens.json");
+        let secret = r#"{"format": 1, "secret": ["#;
+        for (content, reason) in [
+            (secret, "line 1 is not valid"),
+            (r#"{"format": 2}"#, "it was written by a newer Adjutant"),
+        ] {
+            fs::write(&path, content).unwrap();
+            let refused = TokenRejection::Unavailable { reason: reason.to_owned() };
+            assert_eq!(book.authenticate(text.expose()), Err(refused.clone()));
+            assert_eq!(book.authenticate("adjutant_nonsense"), Err(refused));
+            assert!(book.unexpired_count().is_err());
+        }
     }
 }

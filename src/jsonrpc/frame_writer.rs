@@ -1,95 +1,132 @@
-//! Lines on their way out: whoever has one leaves it here and goes on, and what has gathered meanwhile goes out in one
-//! write.
+//! Writer task of one byte stream: queued frames are written together in one write.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// Beyond this, whoever can wait is asked to.
-const ROOM: usize = 1 << 20;
-/// How long an answer is looked for before the thread goes to sleep.
-const ALERT: Duration = Duration::from_micros(200);
-/// A buffer is given back once it grew beyond this.
-const KEPT_BUFFER: usize = 256 << 10;
+use super::frame::Frame;
+use super::rpc_client::{FrameKind, FrameSink, SendError};
+use crate::util::Mutex;
 
-/// Lines that wait to be written; clones share one queue.
+/// Soft limit of the queue in bytes; [`FrameWriter::wait_for_room`] waits above it.
+const QUEUE_SOFT_LIMIT: usize = 1 << 20;
+/// Limit of the queue in bytes above which requests are rejected: room for 32 in flight of 1 MiB each.
+const MAX_QUEUED_BYTES: usize = 32 << 20;
+/// Limit of unwritten answers in bytes: 64 answers with ids of 4 KB, or 6,000 with short ids.
+///
+/// A server that sent requests and did not read its stdin made the gateway keep every answer: 195 MB in 10 s.
+const MAX_ANSWER_BYTES: usize = 256 << 10;
+/// Time for which the writer polls for new frames before it sleeps.
+const SPIN_TIMEOUT: Duration = Duration::from_micros(200);
+/// A larger buffer is freed after use.
+const MAX_KEPT_BUFFER: usize = 256 << 10;
+
+/// Queue of frames for one stream; clones share the queue.
 #[derive(Clone, Default)]
-pub struct Outbox(Arc<Shared>);
+pub(crate) struct FrameWriter(Arc<WriterState>);
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    /// Somebody left something, or closed it.
-    filled: Notify,
-    /// The queue was taken, or nobody writes any more.
-    emptied: Notify,
+struct WriterState {
+    queue: Mutex<FrameQueue>,
+    /// Notified when a frame is queued or the queue is closed.
+    queued: Notify,
+    /// Notified when a write has finished or failed.
+    written: Notify,
 }
 
 #[derive(Default)]
-struct Queue {
+struct FrameQueue {
     bytes: Vec<u8>,
-    /// What is being written now.
-    leaving: usize,
+    /// Bytes that are being written.
+    writing: usize,
+    /// Bytes of answers among those queued, and among those being written.
+    answers: usize,
+    writing_answers: usize,
     is_closed: bool,
-    /// Set when nothing more can be written.
-    broken: Option<io::ErrorKind>,
+    /// Error of the write that ended the writer.
+    write_error: Option<io::ErrorKind>,
 }
 
-impl Queue {
+impl FrameQueue {
     fn has_room(&self) -> bool {
-        self.bytes.len() + self.leaving < ROOM
+        self.size() < QUEUE_SOFT_LIMIT
+    }
+
+    fn size(&self) -> usize {
+        self.bytes.len() + self.writing
+    }
+
+    fn has_answer_room(&self) -> bool {
+        self.answers + self.writing_answers < MAX_ANSWER_BYTES
+    }
+
+    /// Appends a frame; returns true if the queue was empty.
+    fn append(&mut self, frame: &Frame) -> io::Result<bool> {
+        if let Some(kind) = self.write_error {
+            return Err(kind.into());
+        }
+        if self.is_closed {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let was_empty = self.bytes.is_empty();
+        self.bytes.extend_from_slice(frame.as_bytes());
+        Ok(was_empty)
     }
 }
 
-impl Outbox {
-    /// Leaves whole lines, each with its line feed. They go out together, or not at all.
-    pub fn push(&self, lines: &[u8]) -> io::Result<()> {
-        let mut queue = self.queue();
-        if let Some(kind) = queue.broken {
-            return Err(kind.into());
-        }
-        if queue.is_closed {
-            return Err(io::ErrorKind::NotConnected.into());
-        }
-        let was_empty = queue.bytes.is_empty();
-        queue.bytes.extend_from_slice(lines);
+impl FrameWriter {
+    /// Queues a frame without waiting. Fails if the queue is closed or a write has failed.
+    pub(crate) fn push(&self, line: &Frame) -> io::Result<()> {
+        self.push_with(line, |_| Ok(()))
+    }
+
+    /// Checks or counts the frame with `admit`, then queues it.
+    fn push_with(
+        &self,
+        line: &Frame,
+        admit: impl FnOnce(&mut FrameQueue) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut queue = self.0.queue.lock();
+        admit(&mut queue)?;
+        let was_empty = queue.append(line)?;
         drop(queue);
         if was_empty {
-            self.0.filled.notify_one();
+            self.0.queued.notify_one();
         }
         Ok(())
     }
 
-    /// Whether there is room, for those who can do without.
-    pub fn has_room(&self) -> bool {
-        self.queue().has_room()
+    /// Returns true below the limit of 1 MiB, for senders that can drop a message.
+    pub(crate) fn has_room(&self) -> bool {
+        self.0.queue.lock().has_room()
     }
 
-    /// Returns once there is room: who waits for it never makes the queue long.
-    pub async fn room(&self) -> io::Result<()> {
-        self.until(Queue::has_room).await
+    /// Waits until the queue is below the limit of 1 MiB.
+    pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
+        self.wait_until(FrameQueue::has_room).await
     }
 
-    /// Returns once everything is written.
-    pub async fn flushed(&self) -> io::Result<()> {
-        self.until(|queue| queue.bytes.is_empty() && queue.leaving == 0).await
+    /// Waits until everything queued is written.
+    pub(crate) async fn wait_until_flushed(&self) -> io::Result<()> {
+        self.wait_until(|queue| queue.size() == 0).await
     }
 
-    async fn until(&self, enough: impl Fn(&Queue) -> bool) -> io::Result<()> {
+    async fn wait_until(&self, enough: impl Fn(&FrameQueue) -> bool) -> io::Result<()> {
         loop {
-            let mut emptied = std::pin::pin!(self.0.emptied.notified());
+            let mut emptied = std::pin::pin!(self.0.written.notified());
             emptied.as_mut().enable();
             {
-                let queue = self.queue();
-                if let Some(kind) = queue.broken {
+                let queue = self.0.queue.lock();
+                if let Some(kind) = queue.write_error {
                     return Err(kind.into());
                 }
                 if enough(&queue) {
@@ -100,32 +137,32 @@ impl Outbox {
         }
     }
 
-    /// Takes nothing more; what is there still goes out, then the far end is closed.
-    pub fn close(&self) {
-        self.queue().is_closed = true;
-        self.0.filled.notify_one();
+    /// Rejects new frames; queued frames are still written, then the stream is shut down.
+    pub(crate) fn close(&self) {
+        self.0.queue.lock().is_closed = true;
+        self.0.queued.notify_one();
     }
 
-    /// Writes until it is closed, the far end is gone, or it takes nothing for `patience`.
-    pub async fn drain(self, mut sink: impl AsyncWrite + Unpin, patience: Duration) {
+    /// Writes frames until the queue is closed or a write fails or takes longer than `patience`.
+    pub(crate) async fn run_writer(self, mut sink: impl AsyncWrite + Unpin, patience: Duration) {
         let mut leaving = Vec::new();
-        while self.next(&mut leaving, Alert::begin()).await {
-            let error = within(patience, async {
+        while self.take_queued(&mut leaving, SpinWait::start()).await {
+            let error = with_timeout(patience, async {
                 sink.write_all(&leaving).await?;
                 sink.flush().await
             })
             .await
             .err();
             leaving.clear();
-            if leaving.capacity() > KEPT_BUFFER {
+            if leaving.capacity() > MAX_KEPT_BUFFER {
                 leaving = Vec::new();
             }
-            let mut queue = self.queue();
-            queue.leaving = 0;
-            queue.broken = error.map(|error| error.kind());
-            let is_broken = queue.broken.is_some();
+            let mut queue = self.0.queue.lock();
+            (queue.writing, queue.writing_answers) = (0, 0);
+            queue.write_error = error.map(|error| error.kind());
+            let is_broken = queue.write_error.is_some();
             drop(queue);
-            self.0.emptied.notify_waiters();
+            self.0.written.notify_waiters();
             if is_broken {
                 return;
             }
@@ -133,33 +170,62 @@ impl Outbox {
         let _ = sink.shutdown().await;
     }
 
-    /// Takes what has gathered; `false` when nothing is left and nothing will come.
-    async fn next(&self, leaving: &mut Vec<u8>, alert: Alert) -> bool {
+    /// Takes the queued bytes; returns false if the queue is closed and empty.
+    async fn take_queued(&self, leaving: &mut Vec<u8>, alert: SpinWait) -> bool {
         loop {
             {
-                let mut queue = self.queue();
+                let mut queue = self.0.queue.lock();
                 if !queue.bytes.is_empty() {
                     std::mem::swap(&mut queue.bytes, leaving);
-                    queue.leaving = leaving.len();
+                    queue.writing = leaving.len();
+                    queue.writing_answers = std::mem::take(&mut queue.answers);
                     return true;
                 }
                 if queue.is_closed {
                     return false;
                 }
             }
-            if !alert.look_again().await {
-                self.0.filled.notified().await;
+            if !alert.spin_once().await {
+                self.0.queued.notified().await;
             }
         }
     }
+}
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+impl FrameSink for FrameWriter {
+    fn send(&self, frame: Frame, kind: FrameKind) -> Result<(), SendError> {
+        let sent = self.push_with(&frame, |queue| match kind {
+            FrameKind::Request if queue.size() >= MAX_QUEUED_BYTES => {
+                Err(io::ErrorKind::QuotaExceeded.into())
+            }
+            FrameKind::Answer => {
+                queue.answers += frame.as_bytes().len();
+                Ok(())
+            }
+            FrameKind::Request | FrameKind::Notification => Ok(()),
+        });
+        sent.map_err(|error| match error.kind() {
+            io::ErrorKind::QuotaExceeded => SendError::Full,
+            _ => SendError::Closed,
+        })
+    }
+
+    fn has_answer_room(&self) -> bool {
+        self.0.queue.lock().has_answer_room()
+    }
+
+    fn wait_for_answer_room(&self) -> BoxFuture<'_, Result<(), SendError>> {
+        let room = self.wait_until(FrameQueue::has_answer_room);
+        Box::pin(async { room.await.map_err(|_| SendError::Closed) })
+    }
+
+    fn close(&self) {
+        Self::close(self);
     }
 }
 
-/// Most writes are done at once; only one that is not needs a clock.
-async fn within(
+/// Polls once before setting a timer: most writes complete immediately.
+async fn with_timeout(
     patience: Duration,
     writing: impl Future<Output = io::Result<()>>,
 ) -> io::Result<()> {
@@ -172,29 +238,30 @@ async fn within(
     timeout(patience, writing).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// The moment after something was sent, in which an answer is likely to come: looking again is then cheaper than going to
-/// sleep and being woken, which takes longer than many a call. Where one thread does everything, this keeps it awake; whoever
-/// else wants the core goes first, every time.
-struct Alert(Option<Instant>);
+/// Short busy wait of the writer after a write, at most 200 µs, instead of sleeping.
+///
+/// A response usually follows shortly, and waking a thread takes longer than many calls. Only on a single-threaded
+/// runtime and only if the machine has more than one core; other tasks and threads run first in every iteration.
+struct SpinWait(Option<Instant>);
 
-impl Alert {
-    fn begin() -> Self {
+impl SpinWait {
+    fn start() -> Self {
         let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
-        Self((alone && has_other_cores()).then(|| Instant::now() + ALERT))
+        Self((alone && has_other_cores()).then(|| Instant::now() + SPIN_TIMEOUT))
     }
 
-    /// Lets everybody else go first; `false` once the moment is over.
-    async fn look_again(&self) -> bool {
-        let goes_on = self.0.is_some_and(|end| Instant::now() < end);
-        if goes_on {
+    /// Yields to other threads and tasks; returns false when the time is over.
+    async fn spin_once(&self) -> bool {
+        let continues = self.0.is_some_and(|end| Instant::now() < end);
+        if continues {
             thread::yield_now();
             yield_now().await;
         }
-        goes_on
+        continues
     }
 }
 
-/// On a single core whoever looks again keeps the one it waits for from working.
+/// On a single core the busy wait would delay the process it waits for.
 fn has_other_cores() -> bool {
     static CORES: OnceLock<bool> = OnceLock::new();
     *CORES.get_or_init(|| thread::available_parallelism().is_ok_and(|cores| cores.get() > 1))
@@ -206,16 +273,16 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     #[tokio::test]
-    async fn what_was_left_goes_out_whole_and_in_order_also_after_the_end() {
+    async fn queued_frames_are_written_in_order_even_after_close() {
         let (near, mut far) = tokio::io::duplex(16);
-        let outbox = Outbox::default();
-        let draining = tokio::spawn(outbox.clone().drain(near, Duration::from_secs(5)));
+        let writer = FrameWriter::default();
+        let draining = tokio::spawn(writer.clone().run_writer(near, Duration::from_secs(5)));
         let lines: Vec<String> = (0..100).map(|line| format!("line {line}\n")).collect();
         for line in &lines {
-            outbox.push(line.as_bytes()).unwrap();
+            writer.push(&Frame::seal(line.clone().into_bytes())).unwrap();
         }
-        outbox.close();
-        assert!(outbox.push(b"too late\n").is_err());
+        writer.close();
+        assert!(writer.push(&Frame::seal(b"too late".to_vec())).is_err());
         let mut all = String::new();
         far.read_to_string(&mut all).await.unwrap();
         assert_eq!(all, lines.concat());
@@ -223,12 +290,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_read_is_given_up_and_nobody_waits_for_room_any_more() {
+    async fn a_stream_that_is_not_read_times_out_and_releases_waiting_senders() {
         let (near, _far) = tokio::io::duplex(16);
-        let outbox = Outbox::default();
-        tokio::spawn(outbox.clone().drain(near, Duration::from_millis(20)));
-        outbox.push(&vec![b'x'; 2 * ROOM]).unwrap();
-        assert_eq!(outbox.room().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert!(outbox.push(b"more\n").is_err());
+        let writer = FrameWriter::default();
+        tokio::spawn(writer.clone().run_writer(near, Duration::from_millis(20)));
+        writer.push(&Frame::seal(vec![b'x'; 2 * QUEUE_SOFT_LIMIT])).unwrap();
+        assert_eq!(writer.wait_for_room().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(writer.push(&Frame::seal(b"more".to_vec())).is_err());
+    }
+
+    #[tokio::test]
+    async fn requests_and_unwritten_answers_are_limited_in_bytes() {
+        let (near, _far) = tokio::io::duplex(16);
+        let writer = FrameWriter::default();
+        let answer = || Frame::seal(vec![b'x'; 4096]);
+        let answers = std::iter::from_fn(|| writer.has_answer_room().then(answer));
+        let answers = answers.map(|answer| writer.send(answer, FrameKind::Answer).unwrap()).count();
+        assert_eq!(answers, MAX_ANSWER_BYTES / 4096);
+        let request = |kind| writer.send(Frame::seal(vec![b'x'; 8 << 20]), kind);
+        let sent = std::iter::from_fn(|| request(FrameKind::Request).ok()).count();
+        assert_eq!(sent, 4);
+        assert_eq!(request(FrameKind::Request), Err(SendError::Full));
+        tokio::spawn(writer.clone().run_writer(near, Duration::from_millis(20)));
+        assert_eq!(writer.wait_for_answer_room().await, Err(SendError::Closed), "it is not read");
+        assert_eq!(request(FrameKind::Notification), Err(SendError::Closed));
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_written_make_room() {
+        let (near, mut far) = tokio::io::duplex(16);
+        let writer = FrameWriter::default();
+        writer.send(Frame::seal(vec![b'x'; MAX_ANSWER_BYTES]), FrameKind::Answer).unwrap();
+        assert!(!writer.has_answer_room());
+        tokio::spawn(writer.clone().run_writer(near, Duration::from_secs(5)));
+        tokio::spawn(async move { tokio::io::copy(&mut far, &mut tokio::io::sink()).await });
+        assert_eq!(writer.wait_for_answer_room().await, Ok(()));
     }
 }

@@ -1,368 +1,444 @@
-//! Tool calls over a server's pipes, as the bytes they are.
+//! Client role of JSON-RPC: pending requests, deadlines, cancellation, progress.
 //!
-//! The connection is rmcp's: handshake, lists, announcements and the server's own questions. A tool call needs none of
-//! that; taking it apart into typed values and putting it together again was most of what a call cost. Here the arguments
-//! go out and the result comes back as they were written, under ids that rmcp never uses, on the same pipes.
+//! A request is an entry in a map, not a task: a task with its timer and channels costs about 3 µs per call. Its callback
+//! runs exactly once, on the task that reads the response. One timer per connection ends requests whose deadline has
+//! passed or that were cancelled; the end of the stream ends all of them with [`RpcClientError::Gone`].
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
-use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use memchr::memmem;
-use rmcp::model::ErrorData;
-use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
-use super::outbox::Outbox;
-use super::passing::{Passing, SOON};
-use crate::base::one_line;
+use super::frame::{Frame, LineJson};
+use super::ids::RequestIds;
+use super::message::Id;
+use super::peer_message::{PeerMessage, RpcError};
+use crate::util::{Mutex, RateLimiter};
 
-/// rmcp counts its own requests from 0.
-const FIRST_ID: u32 = 1 << 30;
+/// Shortest and longest time between two checks of the pending requests.
+///
+/// The time grows with the age of the youngest request, so that a call of ten minutes does not cost 100 wake-ups a second.
+const CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
+/// Limit for unsolicited messages of a peer: 200 per 100 ms.
+const MAX_UNSOLICITED_MESSAGES: u32 = 200;
+const UNSOLICITED_WINDOW: Duration = Duration::from_millis(100);
+const CANCELLED: &str = "notifications/cancelled";
+const PROGRESS: &str = "notifications/progress";
 
-/// What a server answered.
-pub(super) type Answered = Result<Box<RawValue>, NoResult>;
+/// Response to one request.
+pub(crate) type RpcOutcome = Result<LineJson, RpcClientError>;
+/// Receives the response; called exactly once, never while a lock is held.
+pub(crate) type OnReply = Box<dyn FnOnce(RpcOutcome) + Send>;
+/// Receives the `params` of progress notifications, in order.
+pub(crate) type OnProgress = Arc<dyn Fn(&RawValue) + Send + Sync>;
 
-/// An answer that is no result.
+/// Reason why a request has no result.
 #[derive(Debug)]
-pub(super) enum NoResult {
-    /// The server said no, in the protocol's words.
-    Error(ErrorData),
-    /// It cannot be used, and why.
-    Unusable(&'static str),
+pub(crate) enum RpcClientError {
+    /// JSON-RPC error of the peer.
+    ErrorResponse(RpcError),
+    /// Response that cannot be used, with the reason.
+    InvalidResponse(&'static str),
+    /// The transport could not deliver the request or its response, with the reason.
+    TransportFailed(String),
+    /// The peer does not read: 32 MiB of requests wait for it.
+    QueueFull,
+    /// The deadline passed; the peer was told.
+    Timeout,
+    /// Cancelled by the caller; the peer was told.
+    Cancelled,
+    /// The connection has ended.
+    Gone,
 }
 
-/// The way of tool calls through one connection; clones share it.
-#[derive(Clone)]
-pub(super) struct Shortcut(Arc<Shared>);
+/// Kinds of frames, which have different limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    Request,
+    Notification,
+    /// Response to a request of the peer.
+    Answer,
+}
 
-struct Shared {
-    outbox: Outbox,
-    issued: AtomicU32,
-    waiting: Mutex<Waiting>,
+/// Reason why a frame was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendError {
+    Closed,
+    Full,
+}
+
+/// Outgoing half of a connection. Nothing here waits for the peer, except [`Self::wait_for_answer_room`].
+pub(crate) trait FrameSink: Send + Sync + 'static {
+    fn send(&self, frame: Frame, kind: FrameKind) -> Result<(), SendError>;
+    /// Returns true while further requests of the peer may be answered.
+    fn has_answer_room(&self) -> bool;
+    /// Waits until [`Self::has_answer_room`]; fails if the peer does not read. Cancel-safe.
+    fn wait_for_answer_room(&self) -> BoxFuture<'_, Result<(), SendError>>;
+    /// Rejects new frames; accepted ones are still sent.
+    fn close(&self);
+}
+
+/// Incoming half of a connection.
+pub(crate) trait FrameStream: Send + 'static {
+    /// Returns the next item; `None` at the end. Cancel-safe.
+    fn receive(&mut self) -> impl Future<Output = Option<Incoming<'_>>> + Send;
+}
+
+/// Item of a [`FrameStream`].
+#[derive(Debug)]
+pub(crate) enum Incoming<'a> {
+    /// One line, or one message.
+    Line(&'a [u8]),
+    /// Both ends of a message that is too large, and the reason.
+    Oversized { begin: &'a [u8], end: &'a [u8], reason: &'static str },
+    /// The transport could not deliver a request or its response.
+    Failed { id: u64, reason: String },
+}
+
+/// Receiver of everything that a peer sends unasked.
+pub(crate) trait Inbound: Send + Sync + 'static {
+    /// Answers a request.
+    fn request(&self, method: &str) -> Result<LineJson, RpcError>;
+    /// Handles a notification other than progress.
+    fn notification(&self, method: &str, params: Option<&RawValue>);
+    /// Notes a line that is not a message.
+    fn stray_line(&self);
+}
+
+/// Reason why [`RpcClient::run`] has returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamEnd {
+    /// The peer closed the stream.
+    Closed,
+    /// The peer does not read the answers to its own requests.
+    AnswersNotRead,
+}
+
+/// A request to send.
+pub(crate) struct RpcRequest<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) params: &'a LineJson,
+    /// Time at which the request ends with [`RpcClientError::Timeout`].
+    pub(crate) deadline: Instant,
+    /// Cancelled by the caller.
+    pub(crate) cancelled: Option<CancellationToken>,
+    /// Receiver of progress; the peer is asked for progress only if there is one.
+    pub(crate) on_progress: Option<OnProgress>,
+}
+
+/// Client of one connection; clones share it.
+#[derive(Clone)]
+pub(crate) struct RpcClient(Arc<ClientShared>);
+
+struct ClientShared {
+    sink: Box<dyn FrameSink>,
+    ids: RequestIds,
+    pending: Mutex<PendingRequests>,
+    /// Notified when a new request has a deadline before the next check.
+    check_earlier: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
-    calls: HashMap<u32, Waiter>,
-    /// Whether somebody looks for calls that no task waits for and that take long.
-    is_watched: bool,
+struct PendingRequests {
+    requests: HashMap<u64, PendingRequest>,
+    /// Time of the next check; `None` if nothing checks because nothing is pending.
+    next_check: Option<Instant>,
+    is_closed: bool,
 }
 
-/// Who gets an answer.
-enum Waiter {
-    Task(oneshot::Sender<Answered>),
-    Passing(Box<Passing>),
+struct PendingRequest {
+    started: Instant,
+    deadline: Instant,
+    cancelled: Option<CancellationToken>,
+    on_progress: Option<OnProgress>,
+    on_reply: OnReply,
 }
 
-/// A call that was sent; forgotten when dropped.
-pub(super) struct Sent {
-    shortcut: Shortcut,
-    id: u32,
-    pub(super) answer: oneshot::Receiver<Answered>,
-}
-
-/// As much of a message as decides whether it answers one of our calls.
-#[derive(Deserialize)]
-struct Answer<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Option<&'a RawValue>,
-    #[serde(borrow)]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-impl Shortcut {
-    pub(super) fn new(outbox: Outbox) -> Self {
-        let issued = AtomicU32::new(0);
-        Self(Arc::new(Shared { outbox, issued, waiting: Mutex::default() }))
-    }
-
-    /// The id of the next call; also the token of its progress.
-    pub(super) fn issue(&self) -> u32 {
-        let count = self.0.issued.fetch_add(1, Ordering::Relaxed);
-        FIRST_ID | (count % FIRST_ID)
-    }
-
-    /// Sends a tool call.
-    pub(super) fn send(
-        &self,
-        id: u32,
-        tool: &str,
-        arguments: &RawValue,
-        progress: Progress,
-    ) -> io::Result<Sent> {
-        let (sender, answer) = oneshot::channel();
-        self.waiting().calls.insert(id, Waiter::Task(sender));
-        let sent = Sent { shortcut: self.clone(), id, answer };
-        self.0.outbox.push(line(id, tool, arguments, progress)?.as_bytes())?;
-        Ok(sent)
-    }
-
-    /// Sends a tool call that no task waits for; gives it back where it cannot be sent.
-    pub(super) fn pass(
-        &self,
-        id: u32,
-        line: io::Result<String>,
-        passing: Box<Passing>,
-    ) -> Result<(), Box<Passing>> {
-        let begins = {
-            let mut waiting = self.waiting();
-            waiting.calls.insert(id, Waiter::Passing(passing));
-            !std::mem::replace(&mut waiting.is_watched, true)
-        };
-        if begins {
-            tokio::spawn(self.clone().watch());
+impl PendingRequest {
+    fn overdue(&self, now: Instant) -> Option<RpcClientError> {
+        if self.cancelled.as_ref().is_some_and(CancellationToken::is_cancelled) {
+            return Some(RpcClientError::Cancelled);
         }
-        let pushed = line.and_then(|line| self.0.outbox.push(line.as_bytes()));
-        match pushed.err().and_then(|_| self.waiting().calls.remove(&id)) {
-            Some(Waiter::Passing(unsent)) => Err(unsent),
-            Some(Waiter::Task(_)) | None => Ok(()),
+        (self.deadline <= now).then_some(RpcClientError::Timeout)
+    }
+}
+
+impl RpcClient {
+    pub(crate) fn new(sink: impl FrameSink) -> Self {
+        Self(Arc::new(ClientShared {
+            sink: Box::new(sink),
+            ids: RequestIds::default(),
+            pending: Mutex::default(),
+            check_earlier: Notify::new(),
+        }))
+    }
+
+    /// Sends a request without waiting; returns its id. Must be called within a tokio runtime.
+    ///
+    /// `on_reply` runs before this function returns if the request cannot be sent.
+    pub(crate) fn start(&self, request: RpcRequest<'_>, on_reply: OnReply) -> u64 {
+        let now = Instant::now();
+        let RpcRequest { method, params, deadline, cancelled, on_progress } = request;
+        let wants_progress = on_progress.is_some();
+        let mut pending = self.0.pending.lock();
+        let id = self.unused_id(&pending);
+        if pending.is_closed {
+            drop(pending);
+            on_reply(Err(RpcClientError::Gone));
+            return id;
+        }
+        let entry = PendingRequest { started: now, deadline, cancelled, on_progress, on_reply };
+        pending.requests.insert(id, entry);
+        let next_check = pending.next_check;
+        if next_check.is_none() {
+            pending.next_check = Some(now + CHECK_INTERVALS[0]);
+        }
+        drop(pending);
+        match next_check {
+            None => drop(tokio::spawn(self.clone().check_pending())),
+            Some(next_check) if deadline < next_check => self.0.check_earlier.notify_one(),
+            Some(_) => {}
+        }
+        let frame = Frame::request(id, method, params, wants_progress.then_some(id));
+        match self.0.sink.send(frame, FrameKind::Request) {
+            Ok(()) => {}
+            Err(SendError::Full) => self.fail(id, RpcClientError::QueueFull),
+            Err(SendError::Closed) => {
+                let reason = "it does not read its stdin".to_owned();
+                self.fail(id, RpcClientError::TransportFailed(reason));
+            }
+        }
+        id
+    }
+
+    /// Sends a request and waits for the response. Dropping the future cancels the request.
+    pub(crate) fn request(
+        &self,
+        request: RpcRequest<'_>,
+    ) -> impl Future<Output = RpcOutcome> + use<> {
+        let (sender, reply) = oneshot::channel();
+        // An error means that the future was dropped.
+        let id = self.start(request, Box::new(|reply| drop(sender.send(reply))));
+        let guard = CancelOnDrop { client: self.clone(), id };
+        async move {
+            let reply = reply.await.unwrap_or(Err(RpcClientError::Gone));
+            drop(guard);
+            reply
         }
     }
 
-    /// Gives a task to every call that is not answered soon.
-    async fn watch(self) {
+    /// Sends a notification; it is lost if the connection has ended.
+    pub(crate) fn notify(&self, method: &str, params: &LineJson) {
+        let _ = self.0.sink.send(Frame::notification(method, params), FrameKind::Notification);
+    }
+
+    /// Reads the stream to its end. The caller then calls [`Self::close`].
+    pub(crate) async fn run(
+        &self,
+        mut stream: impl FrameStream,
+        inbound: &impl Inbound,
+    ) -> StreamEnd {
+        let mut unsolicited = RateLimiter::new(MAX_UNSOLICITED_MESSAGES, UNSOLICITED_WINDOW);
         loop {
-            sleep(SOON / 2).await;
-            let (late, goes_on) = {
-                let mut waiting = self.waiting();
-                let late = self.late(&mut waiting.calls);
-                let is_left = |waiter: &Waiter| matches!(waiter, Waiter::Passing(_));
-                waiting.is_watched = waiting.calls.values().any(is_left);
-                (late, waiting.is_watched)
-            };
-            for (passing, sent) in late {
-                tokio::spawn(passing.go_on(sent));
+            // Above the limits nothing is read, so that the peer blocks on its own pipe.
+            unsolicited.wait_for_permit().await;
+            if !self.0.sink.has_answer_room() && self.0.sink.wait_for_answer_room().await.is_err() {
+                return StreamEnd::AnswersNotRead;
             }
-            if !goes_on {
-                return;
-            }
-        }
-    }
-
-    fn late(&self, calls: &mut HashMap<u32, Waiter>) -> Vec<(Box<Passing>, Sent)> {
-        let mut late = Vec::new();
-        for (id, waiter) in calls {
-            if matches!(waiter, Waiter::Passing(passing) if passing.is_late()) {
-                let (sender, answer) = oneshot::channel();
-                if let Waiter::Passing(passing) = std::mem::replace(waiter, Waiter::Task(sender)) {
-                    late.push((passing, Sent { shortcut: self.clone(), id: *id, answer }));
+            let Some(incoming) = stream.receive().await else { return StreamEnd::Closed };
+            let is_solicited = match incoming {
+                Incoming::Line(line) => self.receive(line, inbound),
+                Incoming::Oversized { begin, end, reason } => {
+                    self.fail_unreadable(begin, end, reason);
+                    true
                 }
+                Incoming::Failed { id, reason } => {
+                    self.fail(id, RpcClientError::TransportFailed(reason));
+                    true
+                }
+            };
+            if !is_solicited {
+                unsolicited.try_acquire();
             }
         }
-        late
     }
 
-    /// Whether this line answers one of our calls; then its caller has it now.
-    pub(super) fn deliver(&self, line: &[u8]) -> bool {
-        if self.waiting().calls.is_empty() {
-            return false;
+    /// Ends all pending requests with [`RpcClientError::Gone`] and rejects new ones.
+    pub(crate) fn close(&self) {
+        self.0.sink.close();
+        let requests = {
+            let mut pending = self.0.pending.lock();
+            pending.is_closed = true;
+            std::mem::take(&mut pending.requests)
+        };
+        for request in requests.into_values() {
+            (request.on_reply)(Err(RpcClientError::Gone));
         }
-        let Ok(Answer { jsonrpc, id: Some(id), method: None, result, error }) =
-            serde_json::from_slice(line)
-        else {
-            return false;
-        };
-        // Some servers answer a numeric id with its text.
-        let Ok(id) = id.get().trim_matches('"').parse::<u32>() else { return false };
-        let answered = match (result, error) {
-            (Some(result), _) if result.get().starts_with('{') => Ok(result.to_owned()),
-            (Some(_), _) => Err(NoResult::Unusable("its answer is not the result of a tool")),
-            (None, Some(error)) => {
-                let malformed = || {
-                    ErrorData::internal_error("the server answered with a malformed error", None)
-                };
-                let error = serde_json::from_str(error.get()).unwrap_or_else(|_| malformed());
-                Err(NoResult::Error(error))
-            }
-            // Without even the name of the protocol it is somebody's log.
-            (None, None) if jsonrpc.is_none() => return false,
-            (None, None) => Err(NoResult::Unusable("its answer has neither a result nor an error")),
-        };
-        self.end(id, answered)
     }
 
-    /// Ends the call that a line answers which cannot be read, as far as it can be told which one that is. `begin` and `end`
-    /// are what is left of the line.
-    pub(super) fn give_up(&self, begin: &[u8], end: &[u8], reason: &'static str) {
-        // Some servers write down what they are asked, ids included: that answers nothing.
+    /// Handles one line; returns true if it answers a request, or is no message.
+    fn receive(&self, line: &[u8], inbound: &impl Inbound) -> bool {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return true;
+        }
+        match PeerMessage::parse(line) {
+            Ok(PeerMessage::Reply { id, outcome }) => self.complete(id, outcome),
+            Ok(PeerMessage::Request { id, method }) => {
+                self.answer(&id, inbound.request(&method));
+                false
+            }
+            Ok(PeerMessage::Notification { method, params }) => {
+                match params.filter(|_| method == PROGRESS) {
+                    Some(params) => self.deliver_progress(params),
+                    None => inbound.notification(&method, params),
+                }
+                false
+            }
+            Ok(PeerMessage::Other) => {
+                inbound.stray_line();
+                true
+            }
+            Err(_) => {
+                self.fail_unreadable(line, line, "its answer is no JSON that can be read");
+                inbound.stray_line();
+                true
+            }
+        }
+    }
+
+    fn answer(&self, id: &Id, outcome: Result<LineJson, RpcError>) {
+        let frame = match outcome {
+            Ok(result) => Frame::result(id, &result),
+            Err(RpcError { code, message, data }) => {
+                Frame::error(&id.to_string(), code, &message, data.as_ref())
+            }
+        };
+        // A peer that has closed its end does not read the answer.
+        let _ = self.0.sink.send(frame, FrameKind::Answer);
+    }
+
+    fn deliver_progress(&self, params: &RawValue) {
+        let token = PeerMessage::progress_token(params);
+        let sink =
+            token.and_then(|id| self.0.pending.lock().requests.get(&id)?.on_progress.clone());
+        if let Some(sink) = sink {
+            sink(params);
+        }
+    }
+
+    /// Completes a request; returns false if the id is not pending.
+    fn complete(&self, id: u64, reply: RpcOutcome) -> bool {
+        let request = self.0.pending.lock().requests.remove(&id);
+        let Some(request) = request else { return false };
+        (request.on_reply)(reply);
+        true
+    }
+
+    fn fail(&self, id: u64, error: RpcClientError) {
+        self.complete(id, Err(error));
+    }
+
+    /// Fails the request that an unreadable line answers, if its id can be found at one of the ends of the line.
+    fn fail_unreadable(&self, begin: &[u8], end: &[u8], reason: &'static str) {
+        let begin = begin.get(..PeerMessage::END_BYTES).unwrap_or(begin);
+        let end = end.get(end.len().saturating_sub(PeerMessage::END_BYTES)..).unwrap_or(end);
+        // Some servers log the requests they receive, with their ids; such a line is not a response.
         let is_asked = [begin, end].iter().any(|part| memmem::find(part, b"\"method\"").is_some());
         if is_asked || !begin.trim_ascii_start().starts_with(b"{") {
             return;
         }
-        let ids = [last_id(end), first_id(begin)];
-        for id in ids.into_iter().flatten() {
-            if self.end(id, Err(NoResult::Unusable(reason))) {
+        for id in PeerMessage::ids_at_ends(begin, end).into_iter().flatten() {
+            if self.complete(id, Err(RpcClientError::InvalidResponse(reason))) {
                 return;
             }
         }
     }
 
-    /// Hands an answer to whoever waits for it; `false` where nobody does.
-    fn end(&self, id: u32, answered: Answered) -> bool {
-        let waiter = self.waiting().calls.remove(&id);
-        match waiter {
-            // Who no longer waits has taken the call back.
-            Some(Waiter::Task(task)) => drop(task.send(answered)),
-            Some(Waiter::Passing(passing)) => passing.answered(answered),
-            None => return false,
+    /// Ends overdue requests until nothing is pending.
+    async fn check_pending(self) {
+        let mut pause = CHECK_INTERVALS[0];
+        loop {
+            // An earlier deadline ends the pause.
+            let _ = timeout(pause, self.0.check_earlier.notified()).await;
+            let (overdue, next_pause) = self.take_overdue(Instant::now());
+            for (id, request, error) in overdue {
+                let reason = match error {
+                    RpcClientError::Cancelled => "cancelled by the caller",
+                    _ => "the deadline passed",
+                };
+                self.tell_cancelled(id, reason);
+                (request.on_reply)(Err(error));
+            }
+            match next_pause {
+                Some(next) => pause = next,
+                None => return,
+            }
         }
-        true
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the overdue requests and the time until the next check; `None` if nothing is pending any more.
+    fn take_overdue(&self, now: Instant) -> (Vec<OverdueRequest>, Option<Duration>) {
+        let mut pending = self.0.pending.lock();
+        let ids: Vec<_> = pending
+            .requests
+            .iter()
+            .filter_map(|(id, request)| Some((*id, request.overdue(now)?)))
+            .collect();
+        let overdue = ids.into_iter().filter_map(|(id, error)| {
+            pending.requests.remove(&id).map(|request| (id, request, error))
+        });
+        let overdue = overdue.collect();
+        let youngest = pending.requests.values().map(|request| request.started).max();
+        let next_pause = youngest.map(|started| {
+            let [shortest, longest] = CHECK_INTERVALS;
+            let pause = (now.saturating_duration_since(started) / 10).clamp(shortest, longest);
+            let nearest = pending.requests.values().map(|request| request.deadline).min();
+            nearest.map_or(pause, |nearest| pause.min(nearest.saturating_duration_since(now)))
+        });
+        pending.next_check = next_pause.map(|pause| now + pause);
+        (overdue, next_pause)
+    }
+
+    fn tell_cancelled(&self, id: u64, reason: &str) {
+        let (id, reason) = (LineJson::from(id), LineJson::string(reason));
+        self.notify(CANCELLED, &LineJson::object(&[("requestId", &id), ("reason", &reason)]));
+    }
+
+    /// Returns an id that no pending request has; it is also the progress token.
+    fn unused_id(&self, pending: &PendingRequests) -> u64 {
+        loop {
+            let id = self.0.ids.next_id();
+            if !pending.requests.contains_key(&id) {
+                return id;
+            }
+        }
     }
 }
 
-impl Sent {
-    /// Tells the server that nobody waits for it any more.
-    pub(super) fn take_back(&self, reason: &str) {
-        let (id, reason) = (self.id, Value::from(one_line(reason)));
-        let line = format!(
-            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{id},\"reason\":{reason}}}}}\n"
-        );
-        // A server that cannot be told is about to be gone anyway.
-        let _ = self.shortcut.0.outbox.push(line.as_bytes());
-    }
+type OverdueRequest = (u64, PendingRequest, RpcClientError);
+
+/// Cancels a request whose future is dropped.
+struct CancelOnDrop {
+    client: RpcClient,
+    id: u64,
 }
 
-impl Drop for Sent {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.shortcut.waiting().calls.remove(&self.id);
+        let abandoned = self.client.0.pending.lock().requests.remove(&self.id);
+        if abandoned.is_some() {
+            self.client.tell_cancelled(self.id, "cancelled by the caller");
+        }
     }
-}
-
-const ID: &[u8] = b"\"id\":";
-
-fn first_id(text: &[u8]) -> Option<u32> {
-    memmem::find(text, ID).and_then(|at| number(text.get(at + ID.len()..)?))
-}
-
-fn last_id(text: &[u8]) -> Option<u32> {
-    memmem::rfind(text, ID).and_then(|at| number(text.get(at + ID.len()..)?))
-}
-
-/// The number that begins here, in quotation marks or not.
-fn number(text: &[u8]) -> Option<u32> {
-    let text = text.trim_ascii_start();
-    let text = text.strip_prefix(b"\"").unwrap_or(text);
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    str::from_utf8(text.get(..digits)?).ok()?.parse().ok()
-}
-
-/// Whether a call is to be told how far it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
-    Wanted,
-    Unwanted,
-}
-
-/// A tool call as it is sent.
-pub(super) fn line(
-    id: u32,
-    tool: &str,
-    arguments: &RawValue,
-    progress: Progress,
-) -> io::Result<String> {
-    let mut line = String::with_capacity(160 + tool.len() + arguments.get().len());
-    let name = serde_json::to_string(tool)?;
-    let _ = write!(
-        line,
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":{name},"arguments":"#
-    );
-    line.push_str(arguments.get());
-    if progress == Progress::Wanted {
-        let _ = write!(line, r#","_meta":{{"progressToken":{id}}}"#);
-    }
-    line.push_str("}}\n");
-    Ok(line)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use test_case::test_case;
-
-    fn arguments(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_result_comes_back_to_the_letter() {
-        let shortcut = Shortcut::new(Outbox::default());
-        let sent =
-            shortcut.send(shortcut.issue(), "t", &arguments("{}"), Progress::Unwanted).unwrap();
-        let result = r#"{"z": 1.0,"a":[1e400, "é"] ,"z":2}"#;
-        let line = format!(r#"{{"result":{result},"jsonrpc":"2.0","id":{}}}"#, sent.id);
-        assert!(shortcut.deliver(line.as_bytes()));
-        let mut sent = sent;
-        assert_eq!((&mut sent.answer).await.unwrap().unwrap().get(), result);
-        assert!(!shortcut.deliver(line.as_bytes()), "a second answer is nobody's");
-    }
-
-    #[test_case("{\"id\":1,\"result\":{}}"; "an id of rmcp")]
-    #[test_case("{\"id\":1073741824,\"method\":\"ping\"}"; "a question of the server")]
-    #[test_case("{\"method\":\"notifications/progress\"}"; "an announcement")]
-    #[test_case("{\"id\":1073741824,\"level\":\"debug\"}"; "a line of a log")]
-    #[test_case("\u{0}"; "noise")]
-    fn what_is_no_answer_of_ours_is_left_to_rmcp(line: &str) {
-        let shortcut = Shortcut::new(Outbox::default());
-        let _sent = shortcut.send(FIRST_ID, "t", &arguments("{}"), Progress::Unwanted).unwrap();
-        assert!(!shortcut.deliver(line.as_bytes()));
-    }
-
-    #[tokio::test]
-    async fn an_error_ends_its_call_whatever_it_looks_like() {
-        let shortcut = Shortcut::new(Outbox::default());
-        for (error, code) in [(r#"{"code":-32602,"message":"no"}"#, -32602), (r#""no""#, -32603)] {
-            let mut sent =
-                shortcut.send(shortcut.issue(), "t", &arguments("{}"), Progress::Unwanted).unwrap();
-            let line = format!(r#"{{"id":"{}","error":{error}}}"#, sent.id);
-            assert!(shortcut.deliver(line.as_bytes()));
-            let Err(NoResult::Error(error)) = (&mut sent.answer).await.unwrap() else { panic!() };
-            assert_eq!(error.code.0, code);
-        }
-    }
-
-    #[test_case(r#"{"jsonrpc":"2.0","id":ID}"#; "neither result nor error")]
-    #[test_case(r#"{"id":ID,"result":"hello"}"#; "a result that is a text")]
-    #[test_case(r#"{"id":"ID","result":[]}"#; "a result that is a list")]
-    fn an_answer_that_cannot_be_used_ends_its_call(line: &str) {
-        let shortcut = Shortcut::new(Outbox::default());
-        let mut sent = shortcut.send(FIRST_ID, "t", &arguments("{}"), Progress::Unwanted).unwrap();
-        assert!(shortcut.deliver(line.replace("ID", &FIRST_ID.to_string()).as_bytes()));
-        assert!(matches!(sent.answer.try_recv().unwrap(), Err(NoResult::Unusable(_))));
-    }
-
-    #[test_case(r#"{"jsonrpc":"2.0","id":ID,"result":{"id":1"#, r#"x","id":2}"#; "the id comes first")]
-    #[test_case(r#"{"result":{"id":1,"#, r#""id":3},"jsonrpc":"2.0","id": "ID"}"#; "the id comes last")]
-    fn a_line_that_cannot_be_read_ends_its_call(begin: &str, end: &str) {
-        let shortcut = Shortcut::new(Outbox::default());
-        let mut sent = shortcut.send(FIRST_ID, "t", &arguments("{}"), Progress::Unwanted).unwrap();
-        let [begin, end] = [begin, end].map(|text| text.replace("ID", &FIRST_ID.to_string()));
-        shortcut.give_up(begin.as_bytes(), end.as_bytes(), "too large");
-        assert!(matches!(sent.answer.try_recv().unwrap(), Err(NoResult::Unusable("too large"))));
-    }
-
-    #[test_case(r#"DEBUG sent {"jsonrpc":"2.0","id":ID,"result":{"#; "a line of a log")]
-    #[test_case(r#"{"log":{"id":ID,"method":"tools/call","#; "a request in a log")]
-    fn a_server_that_writes_down_what_it_does_ends_no_call(noise: &str) {
-        let shortcut = Shortcut::new(Outbox::default());
-        let mut sent = shortcut.send(FIRST_ID, "t", &arguments("{}"), Progress::Unwanted).unwrap();
-        let noise = noise.replace("ID", &FIRST_ID.to_string());
-        shortcut.give_up(noise.as_bytes(), noise.as_bytes(), "too large");
-        assert!(sent.answer.try_recv().is_err());
-    }
-}
+#[path = "rpc_client_tests.rs"]
+mod tests;

@@ -1,47 +1,46 @@
-//! The codes of `run_subagent`: a word a program can act on.
+//! Result codes of `run_subagent`, stable for programs.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Why a call has no answer.
+/// Reason for a failed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
-    /// No agent has that name.
     AgentNotFound,
-    /// Its files are wrong.
+    /// The agent's files have errors.
     AgentInvalid,
-    /// It does not take calls from this caller.
+    /// The agent's `allowed_callers` do not include the caller.
     CallerNotAllowed,
-    /// The caller says that it is another one, or nobody can say who it is.
+    /// The caller claims another identity, or its identity cannot be verified.
     IdentityMismatch,
-    /// The call itself is wrong.
+    /// An argument of the call is invalid.
     InvalidArgument,
-    /// The deadline passed.
     Timeout,
-    /// Somebody ended it.
+    /// Cancelled by the caller, a person or shutdown.
     Cancelled,
-    /// `claude` could not be started.
     SpawnFailed,
-    /// An MCP server it needs is not there.
+    /// An MCP server of the agent is unavailable.
     ServerUnavailable,
-    /// `claude` ended without a good answer.
+    /// `claude` ended without a successful result.
     ClaudeFailed,
-    /// The money is spent.
+    /// A budget of the call, the agent or the session is used up.
     BudgetExceeded,
-    /// The turns are used up.
     MaxTurns,
-    /// The answer is not what was asked for.
+    /// The answer does not fulfil the output contract.
     OutputInvalid,
-    /// Another call has the conversation.
+    /// Another run has the session.
     SessionBusy,
-    /// No room for another run.
+    /// The limits of running and waiting runs are reached.
     TooManyRuns,
+    /// The audit log cannot be written, so no run was started.
+    AuditUnavailable,
+    StoreUnavailable,
 }
 
 impl Code {
-    /// All of them, for documentation and tests.
-    pub const ALL: [Self; 15] = [
+    /// All codes, for documentation and tests.
+    pub const ALL: [Self; 17] = [
         Self::AgentNotFound,
         Self::AgentInvalid,
         Self::CallerNotAllowed,
@@ -57,9 +56,11 @@ impl Code {
         Self::OutputInvalid,
         Self::SessionBusy,
         Self::TooManyRuns,
+        Self::AuditUnavailable,
+        Self::StoreUnavailable,
     ];
 
-    /// The word, as callers and logs see it.
+    /// Returns the code as callers and logs see it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AgentNotFound => "AGENT_NOT_FOUND",
@@ -77,10 +78,12 @@ impl Code {
             Self::OutputInvalid => "OUTPUT_INVALID",
             Self::SessionBusy => "SESSION_BUSY",
             Self::TooManyRuns => "TOO_MANY_RUNS",
+            Self::AuditUnavailable => "AUDIT_UNAVAILABLE",
+            Self::StoreUnavailable => "STORE_UNAVAILABLE",
         }
     }
 
-    /// What `adjutant run` exits with.
+    /// Returns the exit status of `adjutant run`.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::ClaudeFailed => 1,
@@ -89,12 +92,15 @@ impl Code {
             | Self::AgentInvalid
             | Self::CallerNotAllowed
             | Self::IdentityMismatch => 3,
-            Self::SpawnFailed | Self::ServerUnavailable => 4,
+            Self::SpawnFailed
+            | Self::ServerUnavailable
+            | Self::AuditUnavailable
+            | Self::StoreUnavailable => 4,
             Self::BudgetExceeded | Self::MaxTurns => 5,
             Self::OutputInvalid => 6,
-            // The system's word for «try again later».
+            // EX_TEMPFAIL of sysexits.h.
             Self::SessionBusy | Self::TooManyRuns => 75,
-            // What `timeout` and an interrupted shell command exit with.
+            // The exit status of `timeout`, and of a shell command ended by SIGINT.
             Self::Timeout => 124,
             Self::Cancelled => 130,
         }

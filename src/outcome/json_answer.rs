@@ -1,88 +1,86 @@
-//! Takes the one JSON value out of an answer, where there is no doubt which it is.
+//! Extraction of the one JSON value in an answer.
 //!
-//! A model is asked for JSON and may still put it into a fence or a sentence. That is fine as long as exactly one
-//! value can be meant. A fragment of something broken, or one of two values, is never taken: the agent is asked again.
+//! A model may put JSON into a code fence or a sentence. The value is taken only if it is unambiguous: part of a
+//! malformed value, or one of several values, is never taken.
 
 use serde_json::{Deserializer, Value};
 
-/// Longer answers must be JSON from the first character to the last.
-const MOST_BYTES_WITH_PROSE: usize = 4 << 20;
+/// Length above which an answer must be JSON as a whole.
+const MAX_BYTES_WITH_PROSE: usize = 4 << 20;
 
-/// Why an answer has no one value in it.
+/// Reason for finding no single value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoValue {
-    /// There is no JSON in it.
+pub(crate) enum NoJson {
     Absent,
-    /// There is something that begins like JSON and is not.
+    /// Text that begins like JSON and cannot be parsed.
     Malformed {
-        /// What the parser said.
         why: String,
     },
-    /// There are several, and nothing says which is meant.
     Several {
-        /// How many.
         count: usize,
     },
 }
 
-/// The one value in a text.
-pub(super) fn extract(text: &str) -> Result<Value, NoValue> {
+/// Returns the one JSON value in a text.
+pub(crate) fn extract_json(text: &str) -> Result<Value, NoJson> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let whole = match serde_json::from_str(text) {
         Ok(value) => return Ok(value),
         Err(error) => error,
     };
-    if text.len() > MOST_BYTES_WITH_PROSE {
+    if text.len() > MAX_BYTES_WITH_PROSE {
         return Err(malformed(&whole));
     }
     let mut found = Vec::new();
-    for part in parts(text) {
+    for part in split_fences(text) {
         match part {
-            Part::Fence { tagged, content } => in_fence(content, tagged, &mut found)?,
-            Part::Prose(prose) => in_prose(prose, &mut found)?,
+            AnswerPart::Fence { tagged, content } => parse_fence(content, tagged, &mut found)?,
+            AnswerPart::Prose(prose) => parse_prose(prose, &mut found)?,
         }
     }
     match found.len() {
-        0 => Err(NoValue::Absent),
-        1 => found.pop().ok_or(NoValue::Absent),
-        count => Err(NoValue::Several { count }),
+        0 => Err(NoJson::Absent),
+        1 => found.pop().ok_or(NoJson::Absent),
+        count => Err(NoJson::Several { count }),
     }
 }
 
-enum Part<'a> {
+enum AnswerPart<'a> {
     Prose(&'a str),
-    Fence { tagged: Tag, content: &'a str },
+    Fence { tagged: FenceTag, content: &'a str },
 }
 
-/// What a fence says it holds.
+/// Language tag of a code fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tag {
+enum FenceTag {
     Json,
-    Nothing,
+    Untagged,
     Other,
 }
 
-/// Splits a text at its fences. No line of a JSON value begins with a fence: its strings hold no line breaks.
-fn parts(text: &str) -> Vec<Part<'_>> {
+/// Splits a text at its code fences.
+///
+/// Safe for JSON: its strings hold no line breaks, so no line of it opens a fence.
+fn split_fences(text: &str) -> Vec<AnswerPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some((before, tag, content, after)) = next_fence(rest) {
-        parts.push(Part::Prose(before));
-        parts.push(Part::Fence { tagged: tag, content });
+        parts.push(AnswerPart::Prose(before));
+        parts.push(AnswerPart::Fence { tagged: tag, content });
         rest = after;
     }
-    parts.push(Part::Prose(rest));
+    parts.push(AnswerPart::Prose(rest));
     parts
 }
 
-fn next_fence(text: &str) -> Option<(&str, Tag, &str, &str)> {
+fn next_fence(text: &str) -> Option<(&str, FenceTag, &str, &str)> {
     let (start, opening) = lines(text).find(|(_, line)| line.trim_start().starts_with("```"))?;
     let before = text.get(..start)?;
     let inside = text.get(start + opening.len()..)?;
     let tag = match opening.trim().trim_start_matches('`').trim() {
-        "" => Tag::Nothing,
-        tag if tag.eq_ignore_ascii_case("json") => Tag::Json,
-        _ => Tag::Other,
+        "" => FenceTag::Untagged,
+        tag if tag.eq_ignore_ascii_case("json") => FenceTag::Json,
+        _ => FenceTag::Other,
     };
     let closing = lines(inside).find(|(_, line)| {
         let line = line.trim();
@@ -92,12 +90,12 @@ fn next_fence(text: &str) -> Option<(&str, Tag, &str, &str)> {
         Some((end, line)) => {
             Some((before, tag, inside.get(..end)?, inside.get(end + line.len()..)?))
         }
-        // A fence that is never closed was cut off; what it holds must still be whole.
+        // An unclosed fence was cut off; its content must still be a whole value.
         None => Some((before, tag, inside, "")),
     }
 }
 
-/// Lines with where they begin, their line feeds included.
+/// Returns lines with their byte offsets, line feeds included.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split_inclusive('\n').scan(0, |start, line| {
         let at = *start;
@@ -106,17 +104,19 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-fn in_fence(content: &str, tagged: Tag, found: &mut Vec<Value>) -> Result<(), NoValue> {
+fn parse_fence(content: &str, tagged: FenceTag, found: &mut Vec<Value>) -> Result<(), NoJson> {
     match (serde_json::from_str(content.trim()), tagged) {
-        (Ok(value), Tag::Json | Tag::Nothing) => found.push(value),
-        (Err(error), Tag::Json) => return Err(malformed(&error)),
-        (Err(_), Tag::Nothing) | (_, Tag::Other) => {}
+        (Ok(value), FenceTag::Json | FenceTag::Untagged) => found.push(value),
+        (Err(error), FenceTag::Json) => return Err(malformed(&error)),
+        (Err(_), FenceTag::Untagged) | (_, FenceTag::Other) => {}
     }
     Ok(())
 }
 
-/// Objects and arrays between words. Brackets that open nothing of JSON are prose, and what stands in them is too.
-fn in_prose(prose: &str, found: &mut Vec<Value>) -> Result<(), NoValue> {
+/// Finds objects and arrays between words.
+///
+/// Brackets that do not begin JSON are prose, with everything inside them.
+fn parse_prose(prose: &str, found: &mut Vec<Value>) -> Result<(), NoJson> {
     let mut rest = prose;
     let mut depth = 0_usize;
     while let Some(at) = rest.find(['{', '[', '}', ']']) {
@@ -141,28 +141,29 @@ fn in_prose(prose: &str, found: &mut Vec<Value>) -> Result<(), NoValue> {
     Ok(())
 }
 
-/// Whether a bracket and what follows begin as JSON does; `{name}`, `[see below]` and `[[link]]` do not.
+/// Returns `true` if a bracket and the text behind begin like JSON; not for `{name}`, `[see below]` and
+/// `[[link]]`.
 fn looks_like_json(text: &str) -> bool {
     let opening = text.chars().next();
-    // A value is not nested deeper than the parser goes, so looking further would say nothing.
+    // The parser's recursion limit is 128, so deeper nesting cannot be a value.
     let inside = text.chars().take(128).find(|c| *c != '[' && !c.is_whitespace());
     match (opening, inside) {
         (_, None) => true,
         (Some('['), Some(inside)) => {
-            inside.is_ascii_digit() || "\"{}]-".contains(inside) || word_follows(text)
+            inside.is_ascii_digit() || "\"{}]-".contains(inside) || starts_with_literal(text)
         }
         _ => text.chars().skip(1).find(|c| !c.is_whitespace()).is_none_or(|c| c == '"' || c == '}'),
     }
 }
 
-/// `[true`, `[false`, `[null`: the words of JSON.
-fn word_follows(text: &str) -> bool {
+/// Returns `true` for `[true`, `[false` and `[null`.
+fn starts_with_literal(text: &str) -> bool {
     let word = text.trim_start_matches(['[', ' ', '\n', '\t', '\r']);
     ["true", "false", "null"].iter().any(|known| word.starts_with(known))
 }
 
-fn malformed(error: &serde_json::Error) -> NoValue {
-    NoValue::Malformed { why: error.to_string() }
+fn malformed(error: &serde_json::Error) -> NoJson {
+    NoJson::Malformed { why: error.to_string() }
 }
 
 #[cfg(test)]
@@ -182,14 +183,14 @@ mod tests {
     #[test_case("```sh\necho '[1, 2]'\n```\n{\"a\": 1}"; "beside a fence of another language")]
     #[test_case("```json\n{\"a\": 1}"; "in a fence that is not closed")]
     fn one_value_is_found(text: &str) {
-        assert_eq!(extract(text), Ok(json!({"a": 1})));
+        assert_eq!(extract_json(text), Ok(json!({"a": 1})));
     }
 
     #[test_case("It is {\"a\": 1} or {\"a\": 2}", 2; "in a sentence")]
     #[test_case("```json\n{\"a\": 1}\n```\n```json\n{\"a\": 1}\n```", 2; "in fences, even the same")]
     #[test_case("For example [1]:\n```json\n{\"a\": 1}\n```", 2; "in a fence and a footnote")]
-    fn two_values_are_one_too_many(text: &str, count: usize) {
-        assert_eq!(extract(text), Err(NoValue::Several { count }));
+    fn several_values_are_rejected(text: &str, count: usize) {
+        assert_eq!(extract_json(text), Err(NoJson::Several { count }));
     }
 
     #[test_case(""; "nothing")]
@@ -198,37 +199,41 @@ mod tests {
     #[test_case("```python\n[1, 2]\n```"; "another language")]
     #[test_case("{'a': {\"b\": 1}}"; "a value inside of something else")]
     #[test_case("The answer is 42"; "a bare number in a sentence")]
-    fn no_value_is_none(text: &str) {
-        assert_eq!(extract(text), Err(NoValue::Absent));
+    fn text_without_json_has_no_value(text: &str) {
+        assert_eq!(extract_json(text), Err(NoJson::Absent));
     }
 
     #[test_case("{\"results\": [1, 2, 3], \"next\""; "cut off")]
     #[test_case("Sure: {\"a\": [1, 2], b: [3]}"; "a key without quotes")]
     #[test_case("```json\n{\"a\": 1,}\n```\n{\"a\": 2}"; "a comma too many in a fence")]
     #[test_case("[1, 2, see below {\"a\": 1}"; "an array that never ends")]
-    fn a_part_of_something_broken_is_not_taken(text: &str) {
-        assert!(matches!(extract(text), Err(NoValue::Malformed { .. })), "{:?}", extract(text));
+    fn parts_of_malformed_json_are_not_taken(text: &str) {
+        assert!(
+            matches!(extract_json(text), Err(NoJson::Malformed { .. })),
+            "{:?}",
+            extract_json(text)
+        );
     }
 
     #[test]
-    fn hostile_texts_take_no_time() {
+    fn hostile_text_does_not_hang_the_parser() {
         for piece in ["[", "{", "{\"a\":[", "```\n", "[1,", "{}", "[see "] {
-            let _ = extract(&piece.repeat(100_000));
+            let _ = extract_json(&piece.repeat(100_000));
         }
     }
 
     proptest! {
         #[test]
-        fn any_text_is_taken(text in "(\\PC|[`\\[\\]{}\":,\n]){0,200}") {
-            let _ = extract(&text);
+        fn any_text_is_accepted(text in "(\\PC|[`\\[\\]{}\":,\n]){0,200}") {
+            let _ = extract_json(&text);
         }
 
         #[test]
-        fn an_object_survives_a_fence_and_a_sentence(value in objects(), words in "[a-zA-Z ,.!?]{0,40}") {
+        fn an_object_is_found_in_a_fence_after_a_sentence(value in objects(), words in "[a-zA-Z ,.!?]{0,40}") {
             let pretty = serde_json::to_string_pretty(&value).unwrap();
-            prop_assert_eq!(extract(&format!("{words}\n```json\n{pretty}\n```\n{words}")), Ok(value.clone()));
-            prop_assert_eq!(extract(&format!("{words} {pretty} {words}")), Ok(value.clone()));
-            prop_assert_eq!(extract(&pretty), Ok(value));
+            prop_assert_eq!(extract_json(&format!("{words}\n```json\n{pretty}\n```\n{words}")), Ok(value.clone()));
+            prop_assert_eq!(extract_json(&format!("{words} {pretty} {words}")), Ok(value.clone()));
+            prop_assert_eq!(extract_json(&pretty), Ok(value));
         }
 
         #[test]
@@ -236,7 +241,7 @@ mod tests {
             let text = value.to_string();
             let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
             let torn = &text[..*keep.get(&starts)];
-            prop_assert!(extract(torn).is_err(), "{torn}");
+            prop_assert!(extract_json(torn).is_err(), "{torn}");
         }
     }
 

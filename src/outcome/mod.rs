@@ -1,14 +1,14 @@
-//! How a call ended, and what its caller is told. Pure: no files, processes or clock.
+//! Results of runs: answers, failures and reports. Pure: no file, process or clock.
 
+mod api_failure;
 mod code;
-#[path = "json_answer.rs"]
-mod extract;
+mod json_answer;
 mod report;
-#[path = "api_failure.rs"]
-mod trouble;
 mod validate;
 
 pub use code::Code;
-pub use report::{Answer, Denial, Failure, Outcome, Report};
-pub use trouble::Trouble;
-pub use validate::{BadSchema, Mismatch, OutputProblem, Validator};
+pub use report::Outcome;
+
+pub(crate) use api_failure::ApiFailure;
+pub(crate) use report::{Answer, Denial, Failure, Report};
+pub(crate) use validate::{OutputProblem, Validator};

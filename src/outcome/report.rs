@@ -1,77 +1,70 @@
-//! One value that says how a call ended; the MCP answer, the terminal, the record and the exit code are made from it.
+//! Report of a run: the source of the MCP result, the terminal output, the event log entry and the exit
+//! status.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::code::Code;
 use super::validate::Mismatch;
-use crate::base::RunId;
+use crate::util::RunId;
 
-/// What is known about a call when it is over.
+/// Result and statistics of one call.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The agent that was asked for, as it was asked for.
+    /// Name as the caller wrote it.
     pub agent: String,
-    /// The run, where one was started.
+    /// Id of the run; a new id if no run was started.
     pub run_id: RunId,
-    /// From the call's arrival to its end.
+    /// Time from the call's arrival to its end.
     pub duration_ms: u64,
-    /// How it ended.
     pub outcome: Outcome,
-    /// The conversation, for agents that keep one.
+    /// Session id, for agents with `session: true`.
     pub session_id: Option<String>,
-    /// What this call cost.
+    /// Cost of this call, in US dollars.
     pub cost_usd: Option<f64>,
-    /// Turns the model took.
     pub turns: Option<u64>,
-    /// Tool calls that were refused, with the rule that was missing.
+    /// Denied tool calls.
     pub denials: Vec<Denial>,
-    /// What the caller should know beside the answer.
+    /// Notes for the caller beside the answer.
     pub notes: Vec<String>,
 }
 
-/// How a call ended: an answer, or a failure with its reason. Nothing else exists.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The agent answered.
     Answered(Answer),
-    /// It did not.
     Failed(Failure),
 }
 
-/// An answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// The text.
     pub text: String,
-    /// The validated value, where the agent's file asks for one.
+    /// Validated JSON value, if the agent has an output contract.
     pub output: Option<Value>,
 }
 
-/// A failure: what happened, and what to do about it.
+/// Failure of a call: code, reason and remedy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Failure {
-    /// The word for programs.
     pub code: Code,
-    /// What happened, one sentence without a full stop.
+    /// Reason: one sentence without a full stop.
     pub message: String,
-    /// What to do, one sentence without a full stop.
+    /// Remedy: one sentence without a full stop.
     pub help: String,
-    /// What the agent had written before it ended; never the answer.
+    /// Text of the agent before the failure; never a valid answer.
     pub partial: Option<String>,
-    /// For an answer that is not what was asked for: each difference.
+    /// Differences between an invalid answer and its schema.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Mismatch>,
 }
 
 impl Failure {
-    /// A failure before anything was written.
+    /// Creates a failure without partial text.
     pub fn new(code: Code, message: impl Into<String>, help: impl Into<String>) -> Self {
         Self { code, message: message.into(), help: help.into(), partial: None, errors: Vec::new() }
     }
 
-    /// The same failure with what was written so far; nothing written is no partial.
+    /// Sets the partial text; blank text counts as none.
     #[must_use]
     pub fn with_partial(mut self, partial: impl Into<String>) -> Self {
         let partial = partial.into();
@@ -79,31 +72,28 @@ impl Failure {
         self
     }
 
-    /// The same failure with what is wrong with the answer.
     #[must_use]
     pub fn with_errors(mut self, errors: Vec<Mismatch>) -> Self {
         self.errors = errors;
         self
     }
 
-    /// `CODE: sentence. What to do.`
-    pub fn sentence(&self) -> String {
+    /// Formats as `CODE: reason. Remedy.`
+    pub fn full_message(&self) -> String {
         let message = self.message.trim_end_matches('.');
         let end = if self.help.ends_with('?') { "" } else { "." };
-        format!("{}: {message}. {}{end}", self.code, upper_first(&self.help))
+        format!("{}: {message}. {}{end}", self.code, capitalize(&self.help))
     }
 }
 
-/// A tool call that was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Denial {
-    /// The tool.
     pub tool: String,
-    /// The rule that would have allowed it, or that refused it.
+    /// The missing rule, or the reason of the denial.
     pub rule: String,
 }
 
-fn upper_first(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let text = text.trim_end_matches('.');
     let mut characters = text.chars();
     match characters.next() {
@@ -119,7 +109,7 @@ mod tests {
     #[test]
     fn a_failure_is_two_sentences() {
         let failure = Failure::new(Code::Timeout, "it took too long", "raise `timeout_ms`");
-        assert_eq!(failure.sentence(), "TIMEOUT: it took too long. Raise `timeout_ms`.");
+        assert_eq!(failure.full_message(), "TIMEOUT: it took too long. Raise `timeout_ms`.");
         assert_eq!(failure.with_partial(" \n").partial, None);
     }
 }

@@ -1,4 +1,4 @@
-//! Is the answer what was asked for: a JSON Schema, held against what the agent really said.
+//! Validation of an answer against the agent's JSON Schema.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -8,94 +8,96 @@ use jsonschema::{JsonType, ValidationError};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::extract::{NoValue, extract};
-use crate::base::{one_line, shorten};
+use super::json_answer::{NoJson, extract_json};
 use crate::catalog::compile_schema;
+use crate::util::{one_line, shorten};
 
-/// Differences that are told; more would not help.
-const MOST_MISMATCHES: usize = 10;
-const MOST_CHARACTERS: usize = 160;
+/// Limit of reported differences.
+const MAX_MISMATCHES: usize = 10;
+const MAX_TEXT_CHARS: usize = 160;
 
-/// A schema, ready to be held against answers. Without one any JSON value is right.
+/// Compiled JSON Schema. Without a schema any JSON value is valid.
 #[derive(Clone, Debug, Default)]
-pub struct Validator {
+pub(crate) struct Validator {
     compiled: Option<jsonschema::Validator>,
 }
 
-/// Why a schema is none.
+/// Error of an invalid `output_schema`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`output_schema` is not a JSON Schema at {at}: {why}")]
-pub struct BadSchema {
-    /// Where in the schema, as a JSON pointer; `the top` for all of it.
+pub(crate) struct InvalidSchema {
+    /// JSON pointer into the schema; `the top` for the root.
     pub at: String,
-    /// What is wrong there.
+    /// Error message.
     pub why: String,
 }
 
-/// Why an answer is not what was asked for.
+/// Reason for rejecting an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "problem", rename_all = "snake_case")]
-pub enum OutputProblem {
-    /// There is no JSON in it.
+pub(crate) enum OutputProblem {
     NotJson,
-    /// It begins like JSON and is not.
+    /// Text that begins like JSON and cannot be parsed.
     Malformed {
-        /// What the parser said, with line and column.
+        /// Parser error with line and column.
         why: String,
     },
-    /// There are several values in it.
+    /// Several JSON values.
     Ambiguous {
-        /// How many.
+        /// Number of values.
         count: usize,
     },
-    /// It is JSON and does not fit the schema.
+    /// A JSON value that does not fit the schema.
     Mismatch {
-        /// The first differences.
+        /// At most 10 differences.
         errors: Vec<Mismatch>,
-        /// How many more there are.
+        /// Number of further differences.
         more: usize,
     },
 }
 
-/// One difference between an answer and its schema.
+/// Difference between an answer and its schema.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
-    /// Where in the answer, as a JSON pointer; empty for all of it.
+    /// JSON pointer into the answer; empty for the root.
     pub path: String,
-    /// What the schema wants there.
     pub expected: String,
-    /// What is there.
     pub found: String,
 }
 
 impl Validator {
-    /// Compiles a JSON Schema 2020-12: formats count, and nothing is fetched from anywhere.
-    pub fn compile(schema: &Value) -> Result<Self, BadSchema> {
-        let compiled = compile_schema(schema).map_err(|error| BadSchema::new(&error))?;
+    /// Compiles a JSON Schema 2020-12. Formats are asserted; remote references are rejected.
+    pub(crate) fn compile(schema: &Value) -> Result<Self, InvalidSchema> {
+        let compiled = compile_schema(schema).map_err(|error| InvalidSchema::new(&error))?;
         Ok(Self { compiled: Some(compiled) })
     }
 
-    /// Any JSON value is right: for `output_format: json` without a schema.
-    pub fn any_json() -> Self {
+    /// Accepts any JSON value, for `output_format: json` without a schema.
+    pub(crate) fn any_json() -> Self {
         Self::default()
     }
 
-    /// The value that was asked for, or why there is none. What `claude` itself took for the structured
-    /// answer is preferred to the text and believed no more than it.
-    pub fn judge(&self, text: &str, structured: Option<&Value>) -> Result<Value, OutputProblem> {
+    /// Extracts and validates the value of an answer.
+    ///
+    /// Prefers `structured`, which is validated like the text.
+    pub(crate) fn validate(
+        &self,
+        text: &str,
+        structured: Option<&Value>,
+    ) -> Result<Value, OutputProblem> {
         let value = match structured {
             Some(value) => value.clone(),
-            None => extract(text)?,
+            None => extract_json(text)?,
         };
-        self.check(&value)?;
+        self.check_schema(&value)?;
         Ok(value)
     }
 
-    fn check(&self, value: &Value) -> Result<(), OutputProblem> {
+    fn check_schema(&self, value: &Value) -> Result<(), OutputProblem> {
         let Some(compiled) = &self.compiled else { return Ok(()) };
         let mut differences = compiled.iter_errors(value);
         let errors: Vec<Mismatch> =
-            differences.by_ref().take(MOST_MISMATCHES).map(|error| Mismatch::new(&error)).collect();
+            differences.by_ref().take(MAX_MISMATCHES).map(|error| Mismatch::new(&error)).collect();
         if errors.is_empty() {
             return Ok(());
         }
@@ -103,19 +105,19 @@ impl Validator {
     }
 }
 
-impl BadSchema {
+impl InvalidSchema {
     fn new(error: &ValidationError<'_>) -> Self {
         let at = match error.instance_path().as_str() {
             "" => "the top".to_owned(),
-            path => format!("`{}`", brief(path)),
+            path => format!("`{}`", shorten_line(path)),
         };
-        Self { at, why: brief(&error.to_string()) }
+        Self { at, why: shorten_line(&error.to_string()) }
     }
 }
 
 impl OutputProblem {
-    /// What the agent is told, in the same conversation, when it is asked again.
-    pub fn feedback(&self) -> String {
+    /// Formats the problem as the follow-up message to the agent.
+    pub(crate) fn feedback(&self) -> String {
         format!(
             "Your answer was not accepted: {self}.\nAnswer again, with the corrected JSON value alone: \
              no sentence before or after it."
@@ -124,8 +126,8 @@ impl OutputProblem {
 }
 
 impl OutputProblem {
-    /// The same for programs: every difference with its place. Where there is no value, all of the answer differs.
-    pub fn differences(&self) -> Vec<Mismatch> {
+    /// Returns the differences for programs. Without a single JSON value, one difference at the root.
+    pub(crate) fn differences(&self) -> Vec<Mismatch> {
         let whole = |expected: &str, found: String| {
             vec![Mismatch { path: String::new(), expected: expected.to_owned(), found }]
         };
@@ -140,12 +142,12 @@ impl OutputProblem {
     }
 }
 
-impl From<NoValue> for OutputProblem {
-    fn from(none: NoValue) -> Self {
+impl From<NoJson> for OutputProblem {
+    fn from(none: NoJson) -> Self {
         match none {
-            NoValue::Absent => Self::NotJson,
-            NoValue::Malformed { why } => Self::Malformed { why: brief(&why) },
-            NoValue::Several { count } => Self::Ambiguous { count },
+            NoJson::Absent => Self::NotJson,
+            NoJson::Malformed { why } => Self::Malformed { why: shorten_line(&why) },
+            NoJson::Several { count } => Self::Ambiguous { count },
         }
     }
 }
@@ -170,9 +172,9 @@ impl fmt::Display for OutputProblem {
 impl Mismatch {
     fn new(error: &ValidationError<'_>) -> Self {
         Self {
-            path: brief(error.instance_path().as_str()),
-            expected: shorten(&one_line(&expected(error.kind())), 2 * MOST_CHARACTERS),
-            found: found(error),
+            path: shorten_line(error.instance_path().as_str()),
+            expected: shorten(&one_line(&describe_requirement(error.kind())), 2 * MAX_TEXT_CHARS),
+            found: describe_found(error),
         }
     }
 }
@@ -184,29 +186,29 @@ impl fmt::Display for Mismatch {
     }
 }
 
-fn found(error: &ValidationError<'_>) -> String {
+fn describe_found(error: &ValidationError<'_>) -> String {
     match error.kind() {
         Kind::Required { .. } => "none".to_owned(),
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-            brief(&quoted(unexpected))
+            shorten_line(&quoted(unexpected))
         }
-        _ => brief(&beginning(error.instance())),
+        _ => shorten_line(&value_preview(error.instance())),
     }
 }
 
-/// The beginning of a value as JSON; an answer may have millions of characters.
-fn beginning(value: &Value) -> String {
-    let mut start = Beginning(Vec::new());
-    // It ends early on purpose.
+/// Serializes the beginning of a value: an answer may have millions of characters.
+fn value_preview(value: &Value) -> String {
+    let mut start = ValuePreview(Vec::new());
+    // The writer fails at its limit, to end the serialization.
     let _ = serde_json::to_writer(&mut start, value);
     String::from_utf8_lossy(&start.0).into_owned()
 }
 
-struct Beginning(Vec<u8>);
+struct ValuePreview(Vec<u8>);
 
-impl io::Write for Beginning {
+impl io::Write for ValuePreview {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() > 4 * MOST_CHARACTERS {
+        if self.0.len() > 4 * MAX_TEXT_CHARS {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.0.extend_from_slice(bytes);
@@ -218,8 +220,8 @@ impl io::Write for Beginning {
     }
 }
 
-/// What a keyword wants, in words. A schema is data of the agent's author and is cut like any other.
-fn expected(kind: &Kind) -> String {
+/// Describes the requirement of a keyword. Text from the schema is shortened by the caller.
+fn describe_requirement(kind: &Kind) -> String {
     match kind {
         Kind::Type { kind: TypeKind::Single(kind) } => format!("type {kind}"),
         Kind::Type { kind: TypeKind::Multiple(kinds) } => {
@@ -240,19 +242,23 @@ fn expected(kind: &Kind) -> String {
         Kind::BacktrackLimitExceeded { .. } | Kind::RegexEngineFailure { .. } => {
             "text that the pattern can be tried on".to_owned()
         }
-        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => alternatives(context),
+        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => describe_alternatives(context),
         Kind::OneOfMultipleValid { .. } => "exactly one alternative, and several fit".to_owned(),
         Kind::Not { schema } => format!("anything but {schema}"),
         Kind::FalseSchema => "nothing here".to_owned(),
         Kind::UniqueItems => "items that are all different".to_owned(),
         Kind::Contains => "an item as `contains` describes it, in the number asked for".to_owned(),
-        Kind::PropertyNames { error } => format!("property names of {}", expected(error.kind())),
-        other => size(other).unwrap_or_else(|| format!("what `{}` says", other.keyword())),
+        Kind::PropertyNames { error } => {
+            format!("property names of {}", describe_requirement(error.kind()))
+        }
+        other => {
+            describe_bound(other).unwrap_or_else(|| format!("what `{}` says", other.keyword()))
+        }
     }
 }
 
-/// The keywords that compare with a number.
-fn size(kind: &Kind) -> Option<String> {
+/// Describes keywords that compare with a number.
+fn describe_bound(kind: &Kind) -> Option<String> {
     let text = match kind {
         Kind::Minimum { limit } => format!("at least {limit}"),
         Kind::Maximum { limit } => format!("at most {limit}"),
@@ -270,15 +276,15 @@ fn size(kind: &Kind) -> Option<String> {
     Some(text)
 }
 
-/// Says what the alternative with the fewest differences lacks.
-fn alternatives(context: &[Vec<ValidationError<'static>>]) -> String {
+/// Describes the alternative with the fewest differences.
+fn describe_alternatives(context: &[Vec<ValidationError<'static>>]) -> String {
     let mut text = format!("one of {} alternatives", context.len());
     let nearest =
         context.iter().min_by_key(|errors| errors.len()).and_then(|errors| errors.first());
     if let Some(error) = nearest {
         let difference = Mismatch::new(error);
         let path = if difference.path.is_empty() { "the top" } else { &difference.path };
-        // Writing to a string does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(text, " (the nearest wants, at {path}, {})", difference.expected);
     }
     text
@@ -288,8 +294,8 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
-fn brief(text: &str) -> String {
-    shorten(&one_line(text), MOST_CHARACTERS)
+fn shorten_line(text: &str) -> String {
+    shorten(&one_line(text), MAX_TEXT_CHARS)
 }
 
 #[cfg(test)]

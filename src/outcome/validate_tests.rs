@@ -1,4 +1,4 @@
-//! What the caller and the agent are told about an answer, and that nothing wrong is let through.
+//! Tests of validation and of its messages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,36 +26,36 @@ fn search_schema() -> Value {
 }
 
 fn problem(schema: &Value, text: &str) -> String {
-    Validator::compile(schema).unwrap().judge(text, None).unwrap_err().to_string()
+    Validator::compile(schema).unwrap().validate(text, None).unwrap_err().to_string()
 }
 
 #[test]
-fn a_right_answer_is_the_value() {
+fn a_valid_answer_is_returned() {
     let validator = Validator::compile(&search_schema()).unwrap();
     let text = "Here:\n```json\n{\"results\": [{\"url\": \"https://example.com\"}]}\n```";
     assert_eq!(
-        validator.judge(text, None),
+        validator.validate(text, None),
         Ok(json!({"results": [{"url": "https://example.com"}]}))
     );
-    assert_eq!(Validator::any_json().judge("[1]", None), Ok(json!([1])));
+    assert_eq!(Validator::any_json().validate("[1]", None), Ok(json!([1])));
 }
 
 #[test]
-fn an_empty_object_that_fits_is_right() {
+fn an_empty_object_can_be_valid() {
     let validator = Validator::compile(&json!({"type": "object"})).unwrap();
-    assert_eq!(validator.judge("{}", None), Ok(json!({})));
+    assert_eq!(validator.validate("{}", None), Ok(json!({})));
 }
 
 #[test]
-fn the_structured_answer_is_preferred_and_not_believed() {
+fn the_structured_answer_is_preferred_and_validated() {
     let validator = Validator::compile(&search_schema()).unwrap();
     let good = json!({"results": []});
-    assert_eq!(validator.judge("done", Some(&good)), Ok(good.clone()));
-    assert!(validator.judge("{\"results\": []}", Some(&json!({"results": 1}))).is_err());
+    assert_eq!(validator.validate("done", Some(&good)), Ok(good.clone()));
+    assert!(validator.validate("{\"results\": []}", Some(&json!({"results": 1}))).is_err());
 }
 
 #[test]
-fn every_difference_says_where_what_and_what_instead() {
+fn every_difference_has_path_expected_and_found() {
     let text = r#"{"results": [{"url": "nowhere", "score": 7}, {}], "mood": "fine"}"#;
     insta::assert_snapshot!(problem(&search_schema(), text).replace("; ", "\n"), @r#"
     it does not fit the schema: at /results/0/url expected the format uri, found "nowhere"
@@ -71,25 +71,25 @@ fn every_difference_says_where_what_and_what_instead() {
 #[test_case(&json!({}), "no idea" => "there is no JSON value in it"; "prose")]
 #[test_case(&json!({}), "{} and {}" => "there are 2 JSON values in it, and one was asked for"; "two values")]
 #[test_case(&json!({}), "{\"a\": " => "the JSON in it cannot be read (EOF while parsing a value at line 1 column 5)"; "cut off")]
-fn problems_in_words(schema: &Value, text: &str) -> String {
+fn problems_are_formatted(schema: &Value, text: &str) -> String {
     problem(schema, text)
 }
 
 #[test]
-fn the_agent_is_told_the_same() {
+fn feedback_contains_the_problem() {
     let validator = Validator::compile(&search_schema()).unwrap();
-    insta::assert_snapshot!(validator.judge("[]", None).unwrap_err().feedback(), @r"
+    insta::assert_snapshot!(validator.validate("[]", None).unwrap_err().feedback(), @r"
     Your answer was not accepted: it does not fit the schema: at the top expected type object, found [].
     Answer again, with the corrected JSON value alone: no sentence before or after it.
     ");
 }
 
 #[test]
-fn what_is_told_is_bounded() {
+fn messages_are_bounded() {
     let schema =
         json!({"type": "array", "items": {"type": "string", "enum": ["x".repeat(10_000)]}});
     let text = json!(vec![json!({"k".repeat(5_000): "v\u{1b}[2J".repeat(5_000)}); 100]).to_string();
-    let problem = Validator::compile(&schema).unwrap().judge(&text, None).unwrap_err();
+    let problem = Validator::compile(&schema).unwrap().validate(&text, None).unwrap_err();
     let OutputProblem::Mismatch { errors, more } = &problem else { panic!("{problem}") };
     assert_eq!(errors.len() + more, 200);
     assert!(problem.feedback().len() < 10_000, "{}", problem.feedback().len());
@@ -100,54 +100,55 @@ fn what_is_told_is_bounded() {
 #[test_case(&json!({"properties": {"a": {"minimum": "1"}}}) => "/properties/a/minimum"; "a number as text")]
 #[test_case(&json!({"properties": {"a": {"pattern": "("}}}) => "/properties/a/pattern"; "a pattern that is none")]
 #[test_case(&json!([]) => "the top"; "an array")]
-fn a_bad_schema_says_where(schema: &Value) -> String {
+fn an_invalid_schema_reports_the_location(schema: &Value) -> String {
     Validator::compile(schema).unwrap_err().at.replace('`', "")
 }
 
 #[test_case("https://example.com/schema.json")]
 #[test_case("file:///etc/passwd")]
 #[test_case("other.json")]
-fn nothing_is_fetched(reference: &str) {
+fn remote_references_are_rejected(reference: &str) {
     let refused =
         Validator::compile(&json!({"properties": {"a": {"$ref": reference}}})).unwrap_err();
     assert!(!refused.why.is_empty(), "{refused}");
 }
 
 #[test]
-fn a_schema_that_refers_to_itself_ends() {
+fn recursive_schemas_terminate() {
     for schema in
         [json!({"$ref": "#"}), json!({"anyOf": [{"$ref": "#"}]}), json!({"$dynamicRef": "#"})]
     {
         if let Ok(validator) = Validator::compile(&schema) {
-            let _ = validator.judge("{\"a\": 1}", None);
+            let _ = validator.validate("{\"a\": 1}", None);
         }
     }
 }
 
 #[test]
-fn a_pattern_that_explodes_is_stopped_and_refused() {
+fn catastrophic_patterns_are_stopped_and_rejected() {
     let schema = json!({"pattern": "^(?=(a+)+$)(a+)+\\1$"});
     let text = json!("a".repeat(5_000) + "!").to_string();
-    assert!(Validator::compile(&schema).unwrap().judge(&text, None).is_err());
+    assert!(Validator::compile(&schema).unwrap().validate(&text, None).is_err());
 }
 
 proptest! {
     #[test]
-    fn what_is_let_through_fits(number in any::<i64>(), low in -100i64..100, width in 0i64..100) {
+    fn accepted_values_match_the_schema(number in any::<i64>(), low in -100i64..100, width in 0i64..100) {
         let schema = json!({"type": "integer", "minimum": low, "maximum": low + width});
-        let judged = Validator::compile(&schema).unwrap().judge(&number.to_string(), None);
+        let judged = Validator::compile(&schema).unwrap().validate(&number.to_string(), None);
         prop_assert_eq!(judged.is_ok(), (low..=low + width).contains(&number));
     }
 
     #[test]
     fn any_answer_is_judged(text in "\\PC{0,80}") {
-        let _ = Validator::compile(&search_schema()).unwrap().judge(&text, None);
+        let _ = Validator::compile(&search_schema()).unwrap().validate(&text, None);
     }
 }
 
-/// The official suite for 2020-12, each document as an answer through our own path. There are three differences, all
-/// meant: formats count where the suite has them as remarks, a schema that needs one of the documents which
-/// the suite serves at `localhost:1234` is refused, and a vocabulary from there is not loaded: all keywords count.
+/// Runs the official test suite for 2020-12 through [`Validator`], each document as an answer.
+///
+/// Three deviations are intended: formats are asserted, a schema that refers to a document at `localhost:1234` is
+/// rejected, and vocabularies are not loaded, so all keywords apply.
 #[test]
 fn the_official_suite_agrees() {
     let mut wrong = BTreeSet::new();
@@ -181,7 +182,7 @@ fn try_group(
 ) -> usize {
     let tests = group["tests"].as_array().unwrap();
     for test in tests {
-        let judged = validator.judge(&test["data"].to_string(), None);
+        let judged = validator.validate(&test["data"].to_string(), None);
         let description = test["description"].as_str().unwrap();
         let stricter = description.ends_with("is only an annotation by default")
             || description == "no validation: invalid number, but it still validates";
@@ -198,9 +199,8 @@ fn suite() -> PathBuf {
 
 fn suite_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for folder in ["", "optional", "optional/format"] {
-        let entries =
-            fs::read_dir(suite().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    for dir in ["", "optional", "optional/format"] {
+        let entries = fs::read_dir(suite().join(dir)).unwrap().map(|entry| entry.unwrap().path());
         files.extend(
             entries.filter(|path| path.extension().is_some_and(|extension| extension == "json")),
         );

@@ -1,27 +1,28 @@
-//! The arguments of `claude`. Each is written `--flag=value`: a list flag swallows what follows it,
-//! and a value with a leading dash would become a flag.
+//! Command-line arguments of `claude`, each as `--flag=value`.
+//!
+//! A list flag would consume the next argument, and a separate value with a leading dash would be read as a flag.
 
 use serde_json::{Map, Value, json};
 
-use super::launch::{Argument, ArgumentValue, ConversationStart, PlanRequest, PlannedFile};
+use super::launch_plan::{Argument, ArgumentValue, PlanRequest, PlannedFile, SessionStart};
 use super::schema_hint::hint;
 use crate::catalog::Agent;
 
-/// The flags that say which conversation it is; everything else is the contract.
-pub(super) const CONVERSATION_FLAGS: [&str; 3] =
+/// Flags that name the session; all other arguments are part of the digest.
+pub(crate) const SESSION_FLAGS: [&str; 3] =
     ["--session-id", "--resume", "--no-session-persistence"];
 
-pub(super) fn arguments(request: &PlanRequest<'_>, builtin_tools: &[String]) -> Vec<Argument> {
-    let mut list = pipe(request);
-    list.extend(isolation(request));
-    list.extend(rights(request.agent, builtin_tools));
-    list.extend(model(request));
-    list.extend(conversation(request));
+pub(crate) fn arguments(request: &PlanRequest<'_>, builtin_tools: &[String]) -> Vec<Argument> {
+    let mut list = stdio_arguments(request);
+    list.extend(isolation_arguments(request));
+    list.extend(permission_arguments(request.agent, builtin_tools));
+    list.extend(model_arguments(request));
+    list.extend(session_arguments(request));
     list
 }
 
-/// Everything goes over stdin and stdout.
-fn pipe(request: &PlanRequest<'_>) -> Vec<Argument> {
+/// Communication over stdin and stdout.
+fn stdio_arguments(request: &PlanRequest<'_>) -> Vec<Argument> {
     let mut list = vec![
         switch("--print", "no terminal"),
         text("--input-format", "stream-json", "prompts and verdicts come over its stdin"),
@@ -35,8 +36,8 @@ fn pipe(request: &PlanRequest<'_>) -> Vec<Argument> {
     list
 }
 
-/// Nothing of the user's or the project's own configuration reaches the agent.
-fn isolation(request: &PlanRequest<'_>) -> Vec<Argument> {
+/// Isolation from the configuration of the user and the project.
+fn isolation_arguments(request: &PlanRequest<'_>) -> Vec<Argument> {
     let mut list = vec![
         text(
             "--setting-sources",
@@ -51,8 +52,8 @@ fn isolation(request: &PlanRequest<'_>) -> Vec<Argument> {
     list
 }
 
-/// What it may do, and who is asked about the rest.
-fn rights(agent: &Agent, builtin_tools: &[String]) -> Vec<Argument> {
+/// Tools and permissions, and the handler of permission requests.
+fn permission_arguments(agent: &Agent, builtin_tools: &[String]) -> Vec<Argument> {
     let mut list = vec![
         text(
             "--tools",
@@ -62,30 +63,30 @@ fn rights(agent: &Agent, builtin_tools: &[String]) -> Vec<Argument> {
         file("--settings", PlannedFile::Settings, "its own permission rules"),
         text("--permission-mode", "default", "what no rule allows is asked, not granted"),
         text("--permission-prompt-tool", "stdio", "Adjutant answers what is asked"),
-        text("--mcp-config", &tunnel(agent), "its MCP servers, reached through its pipe"),
+        text("--mcp-config", &sdk_servers(agent), "its MCP servers, reached through its pipe"),
     ];
-    list.extend(agent.add_dirs.iter().map(|folder| Argument {
+    list.extend(agent.add_dirs.iter().map(|dir| Argument {
         flag: "--add-dir",
-        value: Some(ArgumentValue::Folder(folder.clone())),
+        value: Some(ArgumentValue::Folder(dir.clone())),
         reason: "`add_dirs` in its agent.md".to_owned(),
     }));
     list
 }
 
-/// The servers by name alone: their commands and secrets stay on our side of the pipe.
-fn tunnel(agent: &Agent) -> String {
+/// Names of the MCP servers; their commands and secrets stay in Adjutant.
+fn sdk_servers(agent: &Agent) -> String {
     let entry = |name: &str| json!({ "type": "sdk", "name": name });
     let servers: Map<String, Value> =
         agent.servers.iter().map(|server| (server.name.clone(), entry(&server.name))).collect();
     json!({ "mcpServers": servers }).to_string()
 }
 
-fn model(request: &PlanRequest<'_>) -> Vec<Argument> {
+fn model_arguments(request: &PlanRequest<'_>) -> Vec<Argument> {
     let agent = request.agent;
     let mut list =
         vec![file("--system-prompt-file", PlannedFile::SystemPrompt, "the body of its agent.md")];
     if request.features.has("--system-prompt-snapshot") {
-        // Otherwise a resumed conversation keeps the prompt it was made with, whatever the file says now.
+        // Without the flag a resumed session keeps its first system prompt, even if the agent file has changed.
         list.push(text(
             "--system-prompt-snapshot",
             "off",
@@ -98,7 +99,7 @@ fn model(request: &PlanRequest<'_>) -> Vec<Argument> {
     if let Some(effort) = agent.effort.as_deref().filter(|_| request.features.has("--effort")) {
         list.push(text("--effort", effort, "`effort` in its agent.md or defaults.yaml"));
     }
-    if let Some(schema) = schema(request) {
+    if let Some(schema) = json_schema(request) {
         let reason =
             "`output_schema`, as far as claude knows such keywords; judged by Adjutant in any case";
         list.push(text("--json-schema", &schema, reason));
@@ -106,21 +107,23 @@ fn model(request: &PlanRequest<'_>) -> Vec<Argument> {
     if let Some(turns) = agent.limits.max_turns {
         list.push(text("--max-turns", &turns.to_string(), "`max_turns`; counted by Adjutant too"));
     }
-    list.extend(budget(request));
+    list.extend(budget_argument(request));
     list
 }
 
-fn schema(request: &PlanRequest<'_>) -> Option<String> {
+fn json_schema(request: &PlanRequest<'_>) -> Option<String> {
     let known = request.features.has("--json-schema");
     request.agent.output.schema.as_deref().filter(|_| known).and_then(hint)
 }
 
-/// The CLI counts from the start of its process. One that may serve several calls gets twice what a call may cost, and
-/// serves no other once it has cost the half: so the CLI's limit never comes before ours, and never far behind it.
-fn budget(request: &PlanRequest<'_>) -> Option<Argument> {
+/// Budget of the process. The CLI counts from the start of its process.
+///
+/// A process that may serve several runs gets twice the budget of one run, and serves no further run after it has spent
+/// half: the CLI's limit never takes effect before ours.
+fn budget_argument(request: &PlanRequest<'_>) -> Option<Argument> {
     let known = request.features.has("--max-budget-usd");
     let usd = request.agent.limits.max_budget_usd.filter(|_| known)?;
-    Some(match request.agent.may_stay() {
+    Some(match request.agent.keeps_process() {
         false => {
             text("--max-budget-usd", &usd.to_string(), "`max_budget_usd`; counted by Adjutant too")
         }
@@ -132,24 +135,24 @@ fn budget(request: &PlanRequest<'_>) -> Option<Argument> {
     })
 }
 
-fn conversation(request: &PlanRequest<'_>) -> Vec<Argument> {
-    match request.conversation {
-        ConversationStart::Passing(id) => {
+fn session_arguments(request: &PlanRequest<'_>) -> Vec<Argument> {
+    match request.session {
+        SessionStart::Ephemeral(id) => {
             let named =
                 text("--session-id", id, "known before it begins, so that its events can say it");
-            let passing =
+            let ephemeral =
                 switch("--no-session-persistence", "`session: false` leaves no transcript");
             let known = |argument: &Argument| request.features.has(argument.flag);
-            [passing, named].into_iter().filter(known).collect()
+            [ephemeral, named].into_iter().filter(known).collect()
         }
-        ConversationStart::Create(id) => {
+        SessionStart::Create(id) => {
             vec![text(
                 "--session-id",
                 id,
                 "a new conversation, under an id that is already recorded",
             )]
         }
-        ConversationStart::Resume(id) => {
+        SessionStart::Resume(id) => {
             vec![text("--resume", id, "`session: true`: the conversation goes on")]
         }
     }

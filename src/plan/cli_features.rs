@@ -1,19 +1,19 @@
-//! What a `claude` binary can do, read from its own help: flags come and go with every release.
+//! Flags that a `claude` binary supports, parsed from its `--help`: they change with every release.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// The flags and the version of one `claude` binary.
+/// Version and flags of one `claude` binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Features {
-    /// What `claude --version` says, without the product's name.
+pub struct CliFeatures {
+    /// Output of `claude --version` without the product name.
     pub version: String,
     flags: BTreeSet<String>,
 }
 
-/// Flags without which an agent cannot be kept apart from its surroundings; all of them are in `--help`.
-const NEEDED: [&str; 6] = [
+/// Flags without which an agent cannot be isolated. All of them are listed in `--help`.
+const REQUIRED_FLAGS: [&str; 6] = [
     "--input-format",
     "--mcp-config",
     "--setting-sources",
@@ -22,8 +22,8 @@ const NEEDED: [&str; 6] = [
     "--tools",
 ];
 
-impl Features {
-    /// Reads the output of `claude --help` and `claude --version`.
+impl CliFeatures {
+    /// Parses the output of `claude --help` and `claude --version`.
     pub fn parse(help: &str, version: &str) -> Self {
         let is_flag = |word: &&str| word.len() > 2 && word.starts_with("--");
         let flags = help
@@ -37,14 +37,14 @@ impl Features {
         Self { version, flags }
     }
 
-    /// Whether `--help` names this flag.
+    /// Returns `true` if `--help` lists this flag.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.contains(flag)
     }
 
-    /// The flags that are missing and without which no agent is started.
-    pub fn missing(&self) -> Vec<&'static str> {
-        NEEDED.into_iter().filter(|flag| !self.has(flag)).collect()
+    /// Returns the required flags that are missing; without them no agent is started.
+    pub fn missing_required(&self) -> Vec<&'static str> {
+        REQUIRED_FLAGS.into_iter().filter(|flag| !self.has(flag)).collect()
     }
 }
 
@@ -56,10 +56,10 @@ mod tests {
 
     #[test]
     fn flags_are_read_from_help_and_not_from_prose() {
-        let features = Features::parse(HELP, "2.1.325 (Claude Code)\n");
+        let features = CliFeatures::parse(HELP, "2.1.325 (Claude Code)\n");
         assert_eq!(features.version, "2.1.325");
         assert!(features.has("--resume") && features.has("--tools") && features.has("--add-dir"));
         assert!(!features.has("--not-a-flag"));
-        assert_eq!(features.missing().len(), 5);
+        assert_eq!(features.missing_required().len(), 5);
     }
 }

@@ -1,47 +1,45 @@
-//! The variables an agent's process gets: an allow-list, never the caller's whole environment.
+//! Environment variables of an agent's process: an allow-list, never the whole environment of the
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use crate::catalog::{Agent, Template};
-use crate::config::env_vars::ADJUTANT_AGENT;
+use crate::config::ADJUTANT_AGENT;
 
-/// A variable of the process, without its value.
+/// An environment variable, without its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PlannedVariable {
-    /// Its name.
+pub(crate) struct PlannedVariable {
     pub name: String,
-    /// Where its value comes from.
     pub source: VariableSource,
-    /// Why it is there.
     pub reason: &'static str,
 }
 
-/// Where a variable's value comes from.
+/// Source of a variable's value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum VariableSource {
-    /// Our own environment.
+pub(crate) enum VariableSource {
+    /// Environment of Adjutant.
     Inherited,
-    /// The agent's file, as written there.
+    /// Agent file, as written there.
     Agent(Template),
-    /// Always this.
+    /// Fixed value.
     Fixed(String),
 }
 
-/// One reason, and the names it lets through; a trailing `*` stands for any ending.
-struct Group {
+/// Allow-listed names with a common reason. A trailing `*` matches any suffix.
+struct VariableGroup {
     reason: &'static str,
-    /// The variable that must be set for the group to count at all.
-    only_with: Option<&'static str>,
+    /// Variable that must be set for the group to apply.
+    required_variable: Option<&'static str>,
     names: &'static [&'static str],
 }
 
-const GROUPS: &[Group] = &[
-    Group {
+const INHERITED_GROUPS: &[VariableGroup] = &[
+    VariableGroup {
         reason: "programs and shells need it",
-        only_with: None,
+        required_variable: None,
         names: &[
             "PATH",
             "HOME",
@@ -59,9 +57,9 @@ const GROUPS: &[Group] = &[
             "XDG_STATE_HOME",
         ],
     },
-    Group {
+    VariableGroup {
         reason: "the way to the network",
-        only_with: None,
+        required_variable: None,
         names: &[
             "HTTP_PROXY",
             "HTTPS_PROXY",
@@ -78,9 +76,9 @@ const GROUPS: &[Group] = &[
             "NODE_EXTRA_CA_CERTS",
         ],
     },
-    Group {
+    VariableGroup {
         reason: "the model's API",
-        only_with: None,
+        required_variable: None,
         names: &[
             "ANTHROPIC_*",
             "CLAUDE_CODE_OAUTH_TOKEN",
@@ -96,9 +94,9 @@ const GROUPS: &[Group] = &[
             "API_TIMEOUT_MS",
         ],
     },
-    Group {
+    VariableGroup {
         reason: "the user's choice about traffic",
-        only_with: None,
+        required_variable: None,
         names: &[
             "DISABLE_TELEMETRY",
             "DISABLE_ERROR_REPORTING",
@@ -106,24 +104,24 @@ const GROUPS: &[Group] = &[
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
         ],
     },
-    Group {
+    VariableGroup {
         reason: "the model's API is on Amazon Bedrock",
-        only_with: Some("CLAUDE_CODE_USE_BEDROCK"),
+        required_variable: Some("CLAUDE_CODE_USE_BEDROCK"),
         names: &["AWS_*"],
     },
-    Group {
+    VariableGroup {
         reason: "the model's API is on Google Vertex AI",
-        only_with: Some("CLAUDE_CODE_USE_VERTEX"),
+        required_variable: Some("CLAUDE_CODE_USE_VERTEX"),
         names: &["CLOUD_ML_REGION", "GOOGLE_*", "GCLOUD_PROJECT", "VERTEX_REGION_*"],
     },
-    Group {
+    VariableGroup {
         reason: "the model's API is on Microsoft Foundry",
-        only_with: Some("CLAUDE_CODE_USE_FOUNDRY"),
+        required_variable: Some("CLAUDE_CODE_USE_FOUNDRY"),
         names: &["AZURE_*"],
     },
 ];
 
-const FIXED: [(&str, &str, &str); 3] = [
+const FIXED_VARIABLES: [(&str, &str, &str); 3] = [
     ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1", "no command of an agent outlives its turn"),
     ("DISABLE_AUTOUPDATER", "1", "a subagent does not update the program it runs in"),
     (
@@ -133,15 +131,17 @@ const FIXED: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// The variables for `agent`, given the names that are set in our environment. In order of name.
-pub(super) fn variables(agent: &Agent, present: &BTreeSet<String>) -> Vec<PlannedVariable> {
+/// Returns the variables for `agent` in order of name.
+///
+/// `present` holds the names set in our environment.
+pub(crate) fn variables(agent: &Agent, present: &BTreeSet<String>) -> Vec<PlannedVariable> {
     let mut planned: BTreeMap<&str, (VariableSource, &'static str)> = BTreeMap::new();
     for name in present {
         if let Some(reason) = reason_to_inherit(name, present) {
             planned.insert(name, (VariableSource::Inherited, reason));
         }
     }
-    for (name, value, reason) in FIXED {
+    for (name, value, reason) in FIXED_VARIABLES {
         planned.insert(name, (VariableSource::Fixed(value.to_owned()), reason));
     }
     for (name, template) in &agent.env {
@@ -149,7 +149,10 @@ pub(super) fn variables(agent: &Agent, present: &BTreeSet<String>) -> Vec<Planne
         planned.insert(name, (source, "`env` in its agent.md"));
     }
     let marker = VariableSource::Fixed(agent.name.to_string());
-    planned.insert(ADJUTANT_AGENT, (marker, "no nesting: below it, Adjutant does not start"));
+    planned.insert(
+        ADJUTANT_AGENT,
+        (marker, "below it, commands that act or change the project are refused"),
+    );
     planned
         .into_iter()
         .map(|(name, (source, reason))| PlannedVariable { name: name.to_owned(), source, reason })
@@ -157,9 +160,11 @@ pub(super) fn variables(agent: &Agent, present: &BTreeSet<String>) -> Vec<Planne
 }
 
 fn reason_to_inherit(name: &str, present: &BTreeSet<String>) -> Option<&'static str> {
-    let counts = |group: &&Group| group.only_with.is_none_or(|switch| present.contains(switch));
-    let named = |group: &&Group| group.names.iter().any(|pattern| matches(pattern, name));
-    GROUPS.iter().filter(counts).find(named).map(|group| group.reason)
+    let counts = |group: &&VariableGroup| {
+        group.required_variable.is_none_or(|switch| present.contains(switch))
+    };
+    let named = |group: &&VariableGroup| group.names.iter().any(|pattern| matches(pattern, name));
+    INHERITED_GROUPS.iter().filter(counts).find(named).map(|group| group.reason)
 }
 
 fn matches(pattern: &str, name: &str) -> bool {
@@ -183,7 +188,7 @@ mod tests {
     #[test_case("LC_ALL")]
     #[test_case("ANTHROPIC_API_KEY")]
     #[test_case("https_proxy")]
-    fn what_is_needed_is_inherited(name: &str) {
+    fn required_variables_are_inherited(name: &str) {
         assert!(inherits(name, &[]));
     }
 
@@ -200,7 +205,7 @@ mod tests {
     #[test_case("GITHUB_TOKEN")]
     #[test_case("AWS_SECRET_ACCESS_KEY")]
     #[test_case("PATHS")]
-    fn i1_nothing_else_is(name: &str) {
+    fn i1_other_variables_are_not_inherited(name: &str) {
         assert!(!inherits(name, &[]));
     }
 

@@ -1,4 +1,4 @@
-//! The plan itself: from a contract to a command line.
+//! Launch plan: agent definition to command line.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,112 +8,113 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::arguments::arguments;
+use super::cli_features::CliFeatures;
 use super::environment::{PlannedVariable, variables};
-use super::features::Features;
-use super::settings::settings;
-use crate::base::AgentName;
+use super::settings_file::settings;
 use crate::catalog::{Agent, Limits, Template};
 use crate::policy::builtin_tools;
+use crate::util::AgentName;
 
-/// What a plan is made from.
+/// Input of a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct PlanRequest<'a> {
-    /// The contract.
+pub(crate) struct PlanRequest<'a> {
     pub agent: &'a Agent,
-    /// The `claude` to start.
     pub program: &'a std::path::Path,
-    /// What it can do.
-    pub features: &'a Features,
-    /// The text of `memory.md`, where the agent keeps a conversation and has one.
+    pub features: &'a CliFeatures,
+    /// Text of `memory.md`, for agents with `session: true`.
     pub memory: Option<&'a str>,
-    /// The names of the variables that are set in our environment.
-    pub present: &'a BTreeSet<String>,
-    /// Which conversation it is to be.
-    pub conversation: &'a ConversationStart,
+    /// Names of all variables set in our environment.
+    pub present_variables: &'a BTreeSet<String>,
+    pub session: &'a SessionStart,
+    /// Further rules for `permissions.deny`: the files that Adjutant owns.
+    pub read_denials: &'a [String],
 }
 
-/// Which conversation a process is started for.
+/// Session in which a process is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ConversationStart {
-    /// One under this id that leaves no transcript.
-    Passing(String),
-    /// A new one under this id.
+pub(crate) enum SessionStart {
+    /// New session under this id, without a transcript.
+    Ephemeral(String),
+    /// New session under this id.
     Create(String),
-    /// One that goes on.
+    /// Existing session with this id.
     Resume(String),
 }
 
-/// Exactly what will be started.
+impl SessionStart {
+    pub(crate) fn id(&self) -> &str {
+        match self {
+            Self::Ephemeral(id) | Self::Create(id) | Self::Resume(id) => id,
+        }
+    }
+
+    /// Returns Claude Code's word for the start of a session: `startup` or `resume`.
+    pub(crate) fn source(&self) -> &'static str {
+        match self {
+            Self::Ephemeral(_) | Self::Create(_) => "startup",
+            Self::Resume(_) => "resume",
+        }
+    }
+}
+
+/// Complete description of a launch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LaunchPlan {
-    /// For whom.
+pub(crate) struct LaunchPlan {
     pub agent: AgentName,
-    /// The program.
     pub program: PathBuf,
-    /// Its arguments; none holds a prompt or a secret.
+    /// Arguments; none holds a prompt or a secret.
     pub arguments: Vec<Argument>,
-    /// Its environment: these names and no others.
+    /// Environment: these variables and no others.
     pub environment: Vec<PlannedVariable>,
-    /// Its working folder as written; `None` is the project's root.
+    /// Working directory as written; `None` for the project's root.
     pub folder: Option<Template>,
-    /// Its system prompt, given by file.
+    /// System prompt, passed as a file.
     pub system_prompt: String,
-    /// Its settings, given by file.
+    /// Claude Code settings, passed as a file.
     pub settings: Value,
-    /// The built-in tools that exist for it.
+    /// Built-in tools of the agent.
     pub builtin_tools: Vec<String>,
-    /// Its MCP servers, tunnelled through its pipe.
+    /// MCP servers, reached over the process's stdin and stdout.
     pub servers: Vec<PlannedServer>,
-    /// Its limits.
     pub limits: Limits,
 }
 
-/// An MCP server that the agent reaches through its pipe.
+/// MCP server of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PlannedServer {
-    /// Its name.
+pub(crate) struct PlannedServer {
     pub name: String,
-    /// Why the agent has it.
     pub reason: String,
 }
 
-/// One argument, with its reason.
+/// Argument with its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Argument {
-    /// The flag.
+pub(crate) struct Argument {
     pub flag: &'static str,
-    /// Its value, if it takes one.
     pub value: Option<ArgumentValue>,
-    /// Why it is there.
     pub reason: String,
 }
 
-/// The value of an argument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ArgumentValue {
-    /// Just this.
+pub(crate) enum ArgumentValue {
     Text(String),
-    /// The path of a private file that exists only for the run.
+    /// Path of a private file that exists only during the run.
     File(PlannedFile),
-    /// A folder, resolved when the process is started.
+    /// Directory, resolved when the process is started.
     Folder(Template),
 }
 
-/// A private file of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PlannedFile {
-    /// The system prompt.
+pub(crate) enum PlannedFile {
     SystemPrompt,
-    /// The settings.
     Settings,
 }
 
 impl PlannedFile {
-    /// Its name in the run's folder.
-    pub fn file_name(self) -> &'static str {
+    /// Returns the file name in the run's directory.
+    pub(crate) fn file_name(self) -> &'static str {
         match self {
             Self::SystemPrompt => "system-prompt.md",
             Self::Settings => "settings.json",
@@ -121,18 +122,17 @@ impl PlannedFile {
     }
 }
 
-/// Plans one launch.
-pub fn plan(request: PlanRequest<'_>) -> LaunchPlan {
+pub(crate) fn plan(request: PlanRequest<'_>) -> LaunchPlan {
     let agent = request.agent;
     let builtin_tools = builtin_tools(agent);
     LaunchPlan {
         agent: agent.name.clone(),
         program: request.program.to_path_buf(),
         arguments: arguments(&request, &builtin_tools),
-        environment: variables(agent, request.present),
+        environment: variables(agent, request.present_variables),
         folder: agent.cwd.clone(),
         system_prompt: system_prompt(agent, request.memory),
-        settings: settings(agent),
+        settings: settings(agent, request.read_denials),
         servers: servers(agent),
         limits: agent.limits.clone(),
         builtin_tools,
@@ -140,10 +140,10 @@ pub fn plan(request: PlanRequest<'_>) -> LaunchPlan {
 }
 
 impl LaunchPlan {
-    /// A digest of everything that decides what the agent is and may do, whichever conversation it is in.
-    pub fn digest(&self) -> String {
-        let lasting = |a: &&Argument| !super::arguments::CONVERSATION_FLAGS.contains(&a.flag);
-        let arguments: Vec<&Argument> = self.arguments.iter().filter(lasting).collect();
+    /// Returns the digest of the plan without the session: 32 hexadecimal digits of SHA-256.
+    pub(crate) fn digest(&self) -> String {
+        let is_digested = |a: &&Argument| !super::arguments::SESSION_FLAGS.contains(&a.flag);
+        let arguments: Vec<&Argument> = self.arguments.iter().filter(is_digested).collect();
         let contract = serde_json::json!([
             self.agent,
             self.program,

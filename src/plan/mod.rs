@@ -1,18 +1,17 @@
-//! Exactly what will be started for an agent, each part with its reason. Pure: the same contract gives the same plan.
+//! Launch plan of an agent: program, arguments, environment, files, each with its reason.
+//!
+//! Pure: the same agent definition gives the same plan.
 
 mod arguments;
+mod cli_features;
 mod environment;
-#[path = "cli_features.rs"]
-mod features;
-#[path = "launch_plan.rs"]
-mod launch;
+mod launch_plan;
 mod schema_hint;
-#[path = "settings_file.rs"]
-mod settings;
+mod settings_file;
 
-pub use environment::{PlannedVariable, VariableSource};
-pub use features::Features;
-pub use launch::{
-    Argument, ArgumentValue, ConversationStart, LaunchPlan, PlanRequest, PlannedFile,
-    PlannedServer, plan,
+pub use cli_features::CliFeatures;
+
+pub(crate) use environment::VariableSource;
+pub(crate) use launch_plan::{
+    Argument, ArgumentValue, LaunchPlan, PlanRequest, PlannedFile, SessionStart, plan,
 };

@@ -1,17 +1,18 @@
-//! What of an answer's schema the CLI is told (`--json-schema`). It is a hint: the answer is validated by us, against all of it.
+//! Reduction of an output schema to a hint for the CLI (`--json-schema`).
 //!
-//! The CLI knows an older draft and is strict about it: 2.1.325 does not start with a keyword or a format that it does not
-//! know, and 2.1.197 then goes without the tool that it tells the model to use. So only what both understand is
-//! passed on, and only so that everything that fits the schema fits the hint: what is left out is said to the agent if
-//! its answer lacks it.
+//! Adjutant validates answers against the whole schema.
+//!
+//! The CLI implements an older draft strictly: 2.1.325 does not start with an unknown keyword or format, and 2.1.197
+//! then lacks the tool that it tells the model to use. The hint holds only keywords that both know, and accepts every
+//! value that the schema accepts; if an answer violates the rest, the agent gets feedback.
 
 use serde_json::{Map, Value};
 
-/// One argument has at most 128 KiB, and a hint is also paid for as tokens.
-const MOST_BYTES: usize = 32 * 1024;
+/// Limit of a hint. One argument has at most 128 KiB, and a hint also costs tokens.
+const MAX_HINT_BYTES: usize = 32 * 1024;
 
-/// Keywords that mean the same in both drafts and hold no schema.
-const PLAIN: [&str; 13] = [
+/// Keywords without subschemas that mean the same in both drafts.
+const COPIED_KEYWORDS: [&str; 13] = [
     "type",
     "title",
     "description",
@@ -27,25 +28,27 @@ const PLAIN: [&str; 13] = [
     "maxItems",
 ];
 
-/// The hint for a schema; none where the answer need not be an object, which alone a tool can be called with.
-pub(super) fn hint(schema: &Value) -> Option<String> {
+/// Returns the hint for a schema; `None` unless the value must be an object, as arguments of a tool
+/// are.
+pub(crate) fn hint(schema: &Value) -> Option<String> {
     let object =
         schema.as_object().filter(|object| object.get("type") == Some(&"object".into()))?;
-    if names_places(schema) {
+    if has_subschema_ids(schema) {
         return None;
     }
-    let mut hint = weaker(object, &definitions(object));
-    // The API takes no alternatives at the top of a tool's schema.
+    let mut hint = weaken(object, &definitions(object));
+    // The API rejects alternatives at the root of a tool's schema.
     for keyword in ["anyOf", "allOf"] {
         hint.remove(keyword);
     }
     if let Some(Value::Object(definitions)) = object.get("$defs") {
         let names = self::definitions(object);
-        let weaker = definitions.iter().map(|(name, part)| (name.clone(), part_of(part, &names)));
+        let weaker =
+            definitions.iter().map(|(name, part)| (name.clone(), weaken_part(part, &names)));
         hint.insert("$defs".to_owned(), Value::Object(weaker.collect()));
     }
     let text = Value::Object(hint).to_string();
-    (text.len() <= MOST_BYTES).then_some(text)
+    (text.len() <= MAX_HINT_BYTES).then_some(text)
 }
 
 fn definitions(object: &Map<String, Value>) -> Vec<String> {
@@ -53,48 +56,50 @@ fn definitions(object: &Map<String, Value>) -> Vec<String> {
     definitions.into_iter().flatten().map(|(name, _)| format!("#/$defs/{name}")).collect()
 }
 
-/// Whether a part of it has an address of its own: then references mean other things than they say.
-fn names_places(schema: &Value) -> bool {
+/// Returns `true` if a subschema has its own URI, which changes the meaning of references.
+fn has_subschema_ids(schema: &Value) -> bool {
     match schema {
         Value::Object(object) => {
             let named =
                 ["$id", "$anchor", "$dynamicAnchor"].iter().any(|key| object.contains_key(*key));
-            named || object.values().any(names_places)
+            named || object.values().any(has_subschema_ids)
         }
-        Value::Array(items) => items.iter().any(names_places),
+        Value::Array(items) => items.iter().any(has_subschema_ids),
         _ => false,
     }
 }
 
-fn part_of(schema: &Value, definitions: &[String]) -> Value {
+fn weaken_part(schema: &Value, definitions: &[String]) -> Value {
     match schema {
-        Value::Object(object) => Value::Object(weaker(object, definitions)),
+        Value::Object(object) => Value::Object(weaken(object, definitions)),
         other => other.clone(),
     }
 }
 
-/// The same with some keywords left out. None of those that stay depends on one that goes.
-fn weaker(object: &Map<String, Value>, definitions: &[String]) -> Map<String, Value> {
+/// Returns the schema without unsupported keywords. No remaining keyword depends on a removed one.
+fn weaken(object: &Map<String, Value>, definitions: &[String]) -> Map<String, Value> {
     let mut kept = Map::new();
     for (keyword, value) in object {
         let value = match (keyword.as_str(), value) {
-            (keyword, value) if PLAIN.contains(&keyword) => value.clone(),
-            ("enum", Value::Array(options)) if is_plain(options) => value.clone(),
+            (keyword, value) if COPIED_KEYWORDS.contains(&keyword) => value.clone(),
+            ("enum", Value::Array(options)) if is_unique_list(options) => value.clone(),
             ("properties", Value::Object(properties)) => {
                 let parts = properties.iter();
-                parts.map(|(name, part)| (name.clone(), part_of(part, definitions))).collect()
+                parts.map(|(name, part)| (name.clone(), weaken_part(part, definitions))).collect()
             }
             ("additionalProperties", part) if !object.contains_key("patternProperties") => {
-                part_of(part, definitions)
+                weaken_part(part, definitions)
             }
-            // With `prefixItems` it is about the others alone, which the older draft does not know.
-            ("items", part) if !object.contains_key("prefixItems") => part_of(part, definitions),
+            // Next to `prefixItems`, `items` applies to the remaining items only, which the older draft does not know.
+            ("items", part) if !object.contains_key("prefixItems") => {
+                weaken_part(part, definitions)
+            }
             ("anyOf" | "allOf", Value::Array(parts)) => {
-                parts.iter().map(|part| part_of(part, definitions)).collect()
+                parts.iter().map(|part| weaken_part(part, definitions)).collect()
             }
-            // Weaker alternatives may fit together, so that exactly one is too much to ask.
+            // Several weakened alternatives may match, so `oneOf` becomes `anyOf`.
             ("oneOf", Value::Array(parts)) if !object.contains_key("anyOf") => {
-                let parts = parts.iter().map(|part| part_of(part, definitions)).collect();
+                let parts = parts.iter().map(|part| weaken_part(part, definitions)).collect();
                 kept.insert("anyOf".to_owned(), parts);
                 continue;
             }
@@ -106,8 +111,8 @@ fn weaker(object: &Map<String, Value>, definitions: &[String]) -> Map<String, Va
     kept
 }
 
-/// The older draft wants options, each once.
-fn is_plain(options: &[Value]) -> bool {
+/// Returns `true` if the options are not empty and unique, as the older draft requires.
+fn is_unique_list(options: &[Value]) -> bool {
     !options.is_empty()
         && options
             .iter()
@@ -125,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_draft_does_not_know_is_left_out() {
+    fn keywords_unknown_to_the_older_draft_are_removed() {
         let schema = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "required": ["a"],
             "properties": {
@@ -149,16 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_hint_where_it_could_be_wrong() {
+    fn no_hint_is_given_if_it_could_be_wrong() {
         assert_eq!(hint(&json!({ "type": "array" })), None);
         assert_eq!(hint(&json!({ "properties": {} })), None, "any value fits, not just objects");
         assert_eq!(hint(&json!({ "type": "object", "$defs": { "a": { "$id": "x" } } })), None);
-        let long = "x".repeat(MOST_BYTES);
+        let long = "x".repeat(MAX_HINT_BYTES);
         assert_eq!(hint(&json!({ "type": "object", "description": long })), None);
     }
 
     #[test]
-    fn alternatives_at_the_top_go() {
+    fn alternatives_at_the_root_are_removed() {
         let schema = json!({ "type": "object", "oneOf": [{ "required": ["a"] }] });
         assert_eq!(hinted(&schema), json!({ "type": "object" }));
     }

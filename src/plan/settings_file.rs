@@ -1,21 +1,22 @@
-//! The settings file an agent's process gets: its permission rules and nothing of anybody else's.
+//! Settings file of an agent's process: the agent's permission rules and nothing else.
 
 use serde_json::{Value, json};
 
 use crate::catalog::{Agent, RuleText};
 
-/// The settings as Claude Code reads them.
-pub(super) fn settings(agent: &Agent) -> Value {
+pub(crate) fn settings(agent: &Agent, read_denials: &[String]) -> Value {
     let permissions = &agent.permissions;
     let mut allow = texts(&permissions.allow);
     allow.extend(agent.policy.trusted_servers.iter().map(|server| format!("mcp__{server}")));
+    let mut deny = texts(&permissions.deny);
+    deny.extend_from_slice(read_denials);
     json!({
-        // Instructions about commits that no agent asked for; its own prompt says what it needs.
+        // Adds instructions about commits to the prompt, which agents do not need.
         "includeGitInstructions": false,
         "permissions": {
             "allow": allow,
             "ask": texts(&permissions.ask),
-            "deny": texts(&permissions.deny),
+            "deny": deny,
         }
     })
 }

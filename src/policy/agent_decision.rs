@@ -1,28 +1,29 @@
-//! A subagent's question: which tools does its own file leave it?
+//! Evaluation of an agent's own file: the tools and servers that it leaves to the agent.
 //!
-//! `agent.md` grants built-in tools and private servers, the gateway's rules grant shared ones; `tools`, `policy`
-//! and `permissions.deny` only take away. The same functions make the lists and judge the calls.
+//! `agent.md` grants built-in tools and private servers, the gateway rules grant shared servers; `tools`, `policy` and
+//! `permissions.deny` only remove. Tool lists and calls are evaluated by the same functions.
 
-use super::builtins::{KNOWN_BUILTINS, is_builtin_name, names_of, reaches_agents};
-use super::evaluation::{Asked, Decision, Evaluation, Rule, What, quoted};
-use super::gateway::evaluate;
-use super::pattern::Pattern;
-use super::permission::{self, denies_builtin};
-use super::rules::GatewayRules;
+use super::builtin_tools::{KNOWN_BUILTINS, all_names, is_builtin_name, reaches_agents};
+use super::gateway_decision::evaluate;
+use super::gateway_rules::GatewayRules;
+use super::permission_rules;
+use super::permission_rules::removes_builtin;
+use super::verdict::{AccessRequest, Decision, Resource, Rule, Verdict, quote};
 use crate::catalog::{Agent, RuleText, ServerEntry, ServerLaunch, ToolRef};
+use crate::util::Pattern;
 
-/// The built-in tools that exist for an agent, as `--tools` takes them; sorted, none twice.
-pub fn builtin_tools(agent: &Agent) -> Vec<String> {
-    let listed = agent.tools.iter().flatten().flat_map(named_builtins);
-    let permitted = permitting(agent).map(|(_, rule)| rule.tool.clone());
+/// Returns the built-in tools of an agent in the form `--tools` takes, sorted, without duplicates.
+pub(crate) fn builtin_tools(agent: &Agent) -> Vec<String> {
+    let listed = agent.tools.iter().flatten().flat_map(expand_builtins);
+    let permitted = permission_grants(agent).map(|(_, rule)| rule.tool.clone());
     let mut tools: Vec<String> =
-        listed.chain(permitted).filter(|tool| judge_builtin(agent, tool).is_allowed()).collect();
+        listed.chain(permitted).filter(|tool| evaluate_builtin(agent, tool).is_allowed()).collect();
     tools.sort_unstable();
     tools.dedup();
     tools
 }
 
-fn named_builtins(tool: &ToolRef) -> Vec<String> {
+fn expand_builtins(tool: &ToolRef) -> Vec<String> {
     let ToolRef::Builtin(name) = tool else { return Vec::new() };
     let pattern = Pattern::new(name);
     if pattern.is_literal() {
@@ -35,18 +36,18 @@ fn named_builtins(tool: &ToolRef) -> Vec<String> {
         .collect()
 }
 
-/// May the agent use this built-in tool at all? (What it may do with it is Claude Code's own rules.)
-pub fn judge_builtin(agent: &Agent, tool: &str) -> Evaluation {
-    let asked = Asked { agent: agent.name.as_str(), what: What::Builtin(tool) };
+/// Evaluates access to a built-in tool as a whole. Claude Code's own rules decide on its arguments.
+pub(crate) fn evaluate_builtin(agent: &Agent, tool: &str) -> Verdict {
+    let asked = AccessRequest { agent: agent.name.as_str(), resource: Resource::Builtin(tool) };
     let say = |decision, place: String, because: &str| {
         let rule = Rule::new(Some(&agent.file), place);
-        Evaluation::new(&asked, decision, rule, because)
+        Verdict::new(&asked, decision, rule, because)
     };
     if !is_builtin_name(tool) {
         return say(Decision::Deny, "tools".to_owned(), "no built-in tool can have that name");
     }
-    if let Some((place, because)) = builtin_taken_away(agent, tool) {
-        return say(Decision::Deny, place, &because);
+    if let Some((path, because)) = builtin_denial(agent, tool) {
+        return say(Decision::Deny, path, &because);
     }
     match builtin_grant(agent, tool) {
         Some(place) => say(Decision::Allow, place, "it is granted by name or pattern"),
@@ -61,13 +62,15 @@ pub fn judge_builtin(agent: &Agent, tool: &str) -> Evaluation {
     }
 }
 
-fn builtin_taken_away(agent: &Agent, tool: &str) -> Option<(String, String)> {
+fn builtin_denial(agent: &Agent, tool: &str) -> Option<(String, String)> {
     if let Some((index, written)) = find_builtin(&agent.policy.tools_exclude, tool) {
-        let because = format!("{} is excluded", quoted(&written.to_string()));
+        let because = format!("{} is excluded", quote(&written.to_string()));
         return Some((format!("policy.tools.exclude[{index}]"), because));
     }
-    if let Some((index, rule)) = find(&agent.permissions.deny, |rule| denies_builtin(rule, tool)) {
-        let because = format!("{} is denied", quoted(&rule.to_string()));
+    if let Some((index, rule)) =
+        find_indexed(&agent.permissions.deny, |rule| removes_builtin(rule, tool))
+    {
+        let because = format!("{} is denied", quote(&rule.to_string()));
         return Some((format!("permissions.deny[{index}]"), because));
     }
     let allowed = agent.policy.tools_allowed.as_ref()?;
@@ -75,9 +78,9 @@ fn builtin_taken_away(agent: &Agent, tool: &str) -> Option<(String, String)> {
     find_builtin(allowed, tool).is_none().then(|| ("policy.tools.allowed".to_owned(), because))
 }
 
-/// The place that grants a built-in tool.
+/// Returns the path of the setting that grants a built-in tool.
 fn builtin_grant(agent: &Agent, tool: &str) -> Option<String> {
-    let listed = find(agent.tools.as_deref().unwrap_or_default(), |listed| match listed {
+    let listed = find_indexed(agent.tools.as_deref().unwrap_or_default(), |listed| match listed {
         ToolRef::Builtin(name) => grants_builtin(&Pattern::new(name), tool),
         ToolRef::Mcp { .. } => false,
     });
@@ -87,21 +90,21 @@ fn builtin_grant(agent: &Agent, tool: &str) -> Option<String> {
     if reaches_agents(tool) {
         return None;
     }
-    permitting(agent)
-        .find(|(_, rule)| names_of(tool).any(|name| name == rule.tool))
+    permission_grants(agent)
+        .find(|(_, rule)| all_names(tool).any(|name| name == rule.tool))
         .map(|(place, _)| place)
 }
 
 fn grants_builtin(pattern: &Pattern, tool: &str) -> bool {
     if pattern.is_literal() {
-        names_of(tool).any(|name| pattern.matches(name))
+        all_names(tool).any(|name| pattern.matches(name))
     } else {
         KNOWN_BUILTINS.contains(&tool) && pattern.matches(tool)
     }
 }
 
-/// `permissions.allow` and `permissions.ask`: what is named there exists.
-fn permitting(agent: &Agent) -> impl Iterator<Item = (String, &RuleText)> {
+/// Rules of `permissions.allow` and `permissions.ask` with their paths; a tool named there is granted.
+fn permission_grants(agent: &Agent) -> impl Iterator<Item = (String, &RuleText)> {
     let lists = [("allow", &agent.permissions.allow), ("ask", &agent.permissions.ask)];
     lists.into_iter().flat_map(|(name, rules)| {
         let place = move |index| format!("permissions.{name}[{index}]");
@@ -110,69 +113,51 @@ fn permitting(agent: &Agent) -> impl Iterator<Item = (String, &RuleText)> {
 }
 
 fn find_builtin<'a>(tools: &'a [ToolRef], tool: &str) -> Option<(usize, &'a ToolRef)> {
-    find(tools, |written| match written {
+    find_indexed(tools, |written| match written {
         ToolRef::Builtin(name) => {
             let pattern = Pattern::new(name);
-            names_of(tool).any(|name| pattern.matches(name))
+            all_names(tool).any(|name| pattern.matches(name))
         }
         ToolRef::Mcp { .. } => false,
     })
 }
 
-/// May the agent use this MCP server? `rules` are the gateway's, for shared servers.
-pub fn judge_server(agent: &Agent, server: &str, rules: Option<&GatewayRules>) -> Evaluation {
-    judge_mcp(agent, server, None, rules)
+/// Evaluates access to an MCP server. `rules` are the gateway rules and apply to shared servers.
+pub(crate) fn evaluate_server(
+    agent: &Agent,
+    server: &str,
+    rules: Option<&GatewayRules>,
+) -> Verdict {
+    evaluate_mcp(agent, server, None, rules)
 }
 
-/// May the agent call this tool of this MCP server? `rules` are the gateway's, for shared servers.
-pub fn judge_mcp_tool(
+/// Evaluates a call of an MCP tool. `rules` are the gateway rules and apply to shared servers.
+pub(crate) fn evaluate_mcp_tool(
     agent: &Agent,
     server: &str,
     tool: &str,
     rules: Option<&GatewayRules>,
-) -> Evaluation {
-    judge_mcp(agent, server, Some(tool), rules)
+) -> Verdict {
+    evaluate_mcp(agent, server, Some(tool), rules)
 }
 
-/// Whether a person has to be asked before this tool is called.
-///
-/// `permissions.ask` asks always; otherwise `trust: true` or a rule in `permissions.allow` is an approval.
-pub fn needs_approval(agent: &Agent, server: &str, tool: &str) -> bool {
-    let fits = |rule: &RuleText| permission::covers(rule, server, tool);
-    if agent.permissions.ask.iter().any(|rule| permission::touches(rule, server, Some(tool))) {
-        return true;
-    }
-    let trusted = agent.policy.trusted_servers.iter().any(|name| name == server);
-    let others = || agent.servers.iter().map(|entry| entry.name.as_str());
-    let approved = || {
-        agent
-            .permissions
-            .allow
-            .iter()
-            .any(|rule| fits(rule) && !permission::is_ambiguous(rule, server, others()))
-    };
-    !trusted && !approved()
-}
-
-fn judge_mcp(
+fn evaluate_mcp(
     agent: &Agent,
     server: &str,
     tool: Option<&str>,
     rules: Option<&GatewayRules>,
-) -> Evaluation {
-    let what = tool.map_or(What::Server(server), |tool| What::Tool { server, tool });
-    let asked = Asked { agent: agent.name.as_str(), what };
+) -> Verdict {
+    let what = tool.map_or(Resource::Server(server), |tool| Resource::Tool { server, tool });
+    let asked = AccessRequest { agent: agent.name.as_str(), resource: what };
     let say = |decision, (place, because): (String, String)| {
         let rule = Rule::new(Some(&agent.file), place);
-        Evaluation::new(&asked, decision, rule, &because)
+        Verdict::new(&asked, decision, rule, &because)
     };
     let Some(entry) = agent.servers.iter().find(|entry| entry.name == server) else {
         let because = "its file declares no server of that name".to_owned();
         return say(Decision::Deny, ("mcp_servers".to_owned(), because));
     };
-    if let Some(taken) =
-        server_taken_away(agent, server).or_else(|| mcp_taken_away(agent, server, tool))
-    {
+    if let Some(taken) = server_denial(agent, server).or_else(|| mcp_denial(agent, server, tool)) {
         return say(Decision::Deny, taken);
     }
     match (&entry.launch, rules) {
@@ -188,10 +173,10 @@ fn judge_mcp(
     }
 }
 
-/// A literal name in `excluded` beats all, one in `allowed` beats a pattern in `excluded`.
-fn server_taken_away(agent: &Agent, server: &str) -> Option<(String, String)> {
-    let excluded = best(&agent.policy.mcp_excluded, server);
-    let allowed = agent.policy.mcp_allowed.as_deref().map(|allowed| best(allowed, server));
+/// Precedence: literal name in `excluded`, literal name in `allowed`, pattern in `excluded`.
+fn server_denial(agent: &Agent, server: &str) -> Option<(String, String)> {
+    let excluded = best_match(&agent.policy.mcp_excluded, server);
+    let allowed = agent.policy.mcp_allowed.as_deref().map(|allowed| best_match(allowed, server));
     let literally_allowed = matches!(allowed, Some(Some((_, true))));
     match excluded {
         Some((index, literal)) if literal || !literally_allowed => {
@@ -204,23 +189,27 @@ fn server_taken_away(agent: &Agent, server: &str) -> Option<(String, String)> {
     matches!(allowed, Some(None)).then(|| ("policy.mcp.allowed".to_owned(), because()))
 }
 
-/// The entry that fits, a literal one before a pattern, and whether it is literal.
-fn best(names: &[String], server: &str) -> Option<(usize, bool)> {
-    let literal = find(names, |name| name == server);
-    let pattern = || find(names, |name| Pattern::new(name).matches(server));
+/// Returns the index of the matching entry and if it is literal; literals take precedence.
+fn best_match(names: &[String], server: &str) -> Option<(usize, bool)> {
+    let literal = find_indexed(names, |name| name == server);
+    let pattern = || find_indexed(names, |name| Pattern::new(name).matches(server));
     literal.map(|(index, _)| (index, true)).or_else(|| pattern().map(|(index, _)| (index, false)))
 }
 
-/// What `permissions.deny`, `tools` and `policy.tools` take away; without a tool, only what takes the whole server.
-fn mcp_taken_away(agent: &Agent, server: &str, tool: Option<&str>) -> Option<(String, String)> {
-    if let Some((index, written)) = find(&agent.policy.tools_exclude, |t| excludes(t, server, tool))
+/// Denial by `permissions.deny`, `tools` or `policy.tools`.
+/// If `tool` is `None`, only entries for the whole server count.
+fn mcp_denial(agent: &Agent, server: &str, tool: Option<&str>) -> Option<(String, String)> {
+    if let Some((index, written)) =
+        find_indexed(&agent.policy.tools_exclude, |t| excludes_mcp(t, server, tool))
     {
-        let because = format!("{} is excluded", quoted(&written.to_string()));
+        let because = format!("{} is excluded", quote(&written.to_string()));
         return Some((format!("policy.tools.exclude[{index}]"), because));
     }
-    let denied = find(&agent.permissions.deny, |rule| permission::denies(rule, server, tool));
+    let denied = find_indexed(&agent.permissions.deny, |rule| {
+        permission_rules::removes_mcp(rule, server, tool)
+    });
     if let Some((index, rule)) = denied {
-        let because = format!("{} is denied", quoted(&rule.to_string()));
+        let because = format!("{} is denied", quote(&rule.to_string()));
         return Some((format!("permissions.deny[{index}]"), because));
     }
     let lists = [
@@ -228,12 +217,12 @@ fn mcp_taken_away(agent: &Agent, server: &str, tool: Option<&str>) -> Option<(St
         ("policy.tools.allowed", agent.policy.tools_allowed.as_deref()),
     ];
     lists.into_iter().find_map(|(name, list)| {
-        let missing = find(list?, |written| lists_tool(written, server, tool)).is_none();
+        let missing = find_indexed(list?, |written| lists_mcp(written, server, tool)).is_none();
         missing.then(|| (name.to_owned(), format!("`{name}` is given and does not list it")))
     })
 }
 
-fn excludes(written: &ToolRef, server: &str, tool: Option<&str>) -> bool {
+fn excludes_mcp(written: &ToolRef, server: &str, tool: Option<&str>) -> bool {
     let ToolRef::Mcp { server: servers, tool: tools } = written else { return false };
     let takes_tool = match tool {
         Some(tool) => Pattern::new(tools).matches(tool),
@@ -242,25 +231,25 @@ fn excludes(written: &ToolRef, server: &str, tool: Option<&str>) -> bool {
     takes_tool && Pattern::new(servers).matches(server)
 }
 
-fn lists_tool(written: &ToolRef, server: &str, tool: Option<&str>) -> bool {
+fn lists_mcp(written: &ToolRef, server: &str, tool: Option<&str>) -> bool {
     let ToolRef::Mcp { server: servers, tool: tools } = written else { return false };
     Pattern::new(servers).matches(server)
         && tool.is_none_or(|tool| Pattern::new(tools).matches(tool))
 }
 
 fn private_grant(agent: &Agent, entry: &ServerEntry, tool: Option<&str>) -> (String, String) {
-    let listed = find(agent.tools.as_deref().unwrap_or_default(), |written| {
-        lists_tool(written, &entry.name, tool)
+    let listed = find_indexed(agent.tools.as_deref().unwrap_or_default(), |written| {
+        lists_mcp(written, &entry.name, tool)
     });
     match listed {
         Some((index, written)) => {
-            (format!("tools[{index}]"), format!("{} is listed", quoted(&written.to_string())))
+            (format!("tools[{index}]"), format!("{} is listed", quote(&written.to_string())))
         }
         None => (format!("mcp_servers.{}", entry.name), "the server is its own".to_owned()),
     }
 }
 
-fn find<T>(items: &[T], mut fits: impl FnMut(&T) -> bool) -> Option<(usize, &T)> {
+fn find_indexed<T>(items: &[T], mut fits: impl FnMut(&T) -> bool) -> Option<(usize, &T)> {
     items.iter().enumerate().find(|(_, item)| fits(item))
 }
 

@@ -1,13 +1,13 @@
-//! For random files, rules and calls: what can be called was granted, and is what is listed.
+//! Properties over random files, rules and calls: callable tools are granted, and are the listed tools.
 
 use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::test_support::{dev_agent, private_server, shared_server};
 use super::*;
 use crate::catalog::{Permissions, PolicyRules};
-use crate::policy::test_agent::{dev, private, shared};
 
 const BUILTINS: &[&str] =
     &["Bash", "Read", "Write", "Agent", "Task", "SendMessage", "Teleport", "KillShell"];
@@ -80,9 +80,9 @@ fn agent() -> impl Strategy<Value = Agent> {
             servers: servers
                 .iter()
                 .zip(shares)
-                .map(|(name, share)| if share { shared(name) } else { private(name) })
+                .map(|(name, share)| if share { shared_server(name) } else { private_server(name) })
                 .collect(),
-            ..dev()
+            ..dev_agent()
         },
     )
 }
@@ -102,7 +102,7 @@ fn call() -> impl Strategy<Value = (&'static str, &'static str)> {
     (prop::sample::select(SERVERS), prop::sample::select(TOOLS))
 }
 
-/// Whether something grants the tool, before anything is taken away.
+/// Reference implementation: true if the tool is granted, before any removal.
 fn is_granted(agent: &Agent, server: &str, tool: &str, rules: &GatewayRules) -> bool {
     agent.servers.iter().any(|entry| {
         let shared = entry.launch == ServerLaunch::Shared;
@@ -110,8 +110,8 @@ fn is_granted(agent: &Agent, server: &str, tool: &str, rules: &GatewayRules) -> 
     })
 }
 
-/// Whether `tools` and `policy.tools` leave the tool, in the plainest words there are for it.
-fn is_left(agent: &Agent, server: &str, tool: &str) -> bool {
+/// Reference implementation: true if `tools` and `policy.tools` do not remove the tool.
+fn is_not_removed(agent: &Agent, server: &str, tool: &str) -> bool {
     let names = |written: &ToolRef| match written {
         ToolRef::Mcp { server: of, tool: named } => {
             Pattern::new(of).matches(server) && Pattern::new(named).matches(tool)
@@ -125,16 +125,16 @@ fn is_left(agent: &Agent, server: &str, tool: &str) -> bool {
 
 proptest! {
     #[test]
-    fn what_is_listed_of_servers_is_what_was_granted_and_left(agent in agent(), rules in gateway()) {
+    fn listed_servers_are_granted_and_not_excluded(agent in agent(), rules in gateway()) {
         let all = || SERVERS.iter().flat_map(|server| TOOLS.iter().map(move |tool| (*server, *tool)));
         let listed = |agent: &Agent| -> Vec<_> {
-            all().filter(|(server, tool)| judge_mcp_tool(agent, server, tool, Some(&rules)).is_allowed()).collect()
+            all().filter(|(server, tool)| evaluate_mcp_tool(agent, server, tool, Some(&rules)).is_allowed()).collect()
         };
         let expected: Vec<_> = all()
-            .filter(|(server, tool)| is_granted(&agent, server, tool, &rules) && is_left(&agent, server, tool))
+            .filter(|(server, tool)| is_granted(&agent, server, tool, &rules) && is_not_removed(&agent, server, tool))
             .collect();
         prop_assert!(listed(&agent).iter().all(|call| expected.contains(call)));
-        // Equal where nothing else takes away.
+        // Equality holds only if nothing else removes tools.
         let mut plain = agent;
         plain.permissions.deny.clear();
         plain.policy.mcp_allowed = None;
@@ -145,21 +145,21 @@ proptest! {
     #[test]
     fn a_built_in_tool_exists_exactly_if_it_is_listed(agent in agent(), tool in prop::sample::select(BUILTINS)) {
         let listed = builtin_tools(&agent);
-        let exists = names_of(tool).any(|name| listed.iter().any(|listed| listed == name));
-        prop_assert_eq!(judge_builtin(&agent, tool).is_allowed(), exists, "{:?}", listed);
+        let exists = all_names(tool).any(|name| listed.iter().any(|listed| listed == name));
+        prop_assert_eq!(evaluate_builtin(&agent, tool).is_allowed(), exists, "{:?}", listed);
     }
 
     #[test]
-    fn what_can_be_called_was_granted(agent in agent(), rules in gateway(), (server, tool) in call()) {
-        if judge_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed() {
+    fn callable_tools_are_granted(agent in agent(), rules in gateway(), (server, tool) in call()) {
+        if evaluate_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed() {
             prop_assert!(is_granted(&agent, server, tool, &rules));
-            prop_assert!(judge_server(&agent, server, Some(&rules)).is_allowed(), "its server is seen");
+            prop_assert!(evaluate_server(&agent, server, Some(&rules)).is_allowed(), "its server is seen");
         }
     }
 
     #[test]
     fn without_gateway_rules_no_shared_server_is_reached(agent in agent(), (server, tool) in call()) {
-        if judge_mcp_tool(&agent, server, tool, None).is_allowed() {
+        if evaluate_mcp_tool(&agent, server, tool, None).is_allowed() {
             prop_assert!(agent.servers.iter().any(|e| e.name == server && e.launch != ServerLaunch::Shared));
         }
     }
@@ -167,12 +167,12 @@ proptest! {
     #[test]
     fn tools_and_policy_only_take_away(agent in agent(), rules in gateway(), (server, tool) in call(), builtin in prop::sample::select(BUILTINS)) {
         let free = Agent { tools: None, policy: PolicyRules::default(), ..agent.clone() };
-        if judge_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed() {
-            prop_assert!(judge_mcp_tool(&free, server, tool, Some(&rules)).is_allowed());
+        if evaluate_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed() {
+            prop_assert!(evaluate_mcp_tool(&free, server, tool, Some(&rules)).is_allowed());
         }
-        let unpoliced = Agent { policy: PolicyRules::default(), ..agent.clone() };
-        if judge_builtin(&agent, builtin).is_allowed() {
-            prop_assert!(judge_builtin(&unpoliced, builtin).is_allowed());
+        let without_policy = Agent { policy: PolicyRules::default(), ..agent.clone() };
+        if evaluate_builtin(&agent, builtin).is_allowed() {
+            prop_assert!(evaluate_builtin(&without_policy, builtin).is_allowed());
         }
     }
 
@@ -185,20 +185,20 @@ proptest! {
         stricter.policy.tools_exclude.push(excluded);
         stricter.policy.mcp_excluded.push(gone);
         stricter.permissions.deny.push(denied);
-        if judge_mcp_tool(&stricter, server, tool, Some(&rules)).is_allowed() {
-            prop_assert!(judge_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed());
+        if evaluate_mcp_tool(&stricter, server, tool, Some(&rules)).is_allowed() {
+            prop_assert!(evaluate_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed());
         }
-        if judge_builtin(&stricter, builtin).is_allowed() {
-            prop_assert!(judge_builtin(&agent, builtin).is_allowed());
+        if evaluate_builtin(&stricter, builtin).is_allowed() {
+            prop_assert!(evaluate_builtin(&agent, builtin).is_allowed());
         }
     }
 
     #[test]
-    fn an_exclusion_holds_whatever_else_is_said(agent in agent(), (server, tool) in call(), rules in gateway(), builtin in prop::sample::select(BUILTINS)) {
+    fn an_exclusion_overrides_every_grant(agent in agent(), (server, tool) in call(), rules in gateway(), builtin in prop::sample::select(BUILTINS)) {
         let mut agent = agent;
         agent.policy.tools_exclude.push(ToolRef::Mcp { server: server.to_owned(), tool: tool.to_owned() });
         agent.policy.tools_exclude.push(ToolRef::Builtin(builtin.to_owned()));
-        prop_assert!(!judge_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed());
-        prop_assert!(!judge_builtin(&agent, builtin).is_allowed());
+        prop_assert!(!evaluate_mcp_tool(&agent, server, tool, Some(&rules)).is_allowed());
+        prop_assert!(!evaluate_builtin(&agent, builtin).is_allowed());
     }
 }

@@ -1,12 +1,11 @@
-//! Claude Code's built-in tools by name: which a pattern may grant, which reach other agents, which were renamed.
+//! Built-in tools of Claude Code: known names, tools that reach other agents, shells, renamed tools.
 
-use super::permission::MCP_PREFIX;
+use super::permission_rules::MCP_PREFIX;
 
-/// The built-in tools that a pattern such as `builtin:*` can grant.
+/// Built-in tools that a pattern such as `builtin:*` can grant.
 ///
-/// A tool that a newer `claude` adds is not here, so that no pattern written before it existed grants it:
-/// it has to be named.
-pub const KNOWN_BUILTINS: &[&str] = &[
+/// Tools that a newer `claude` adds are not listed, so existing patterns do not grant them: they must be named.
+pub(crate) const KNOWN_BUILTINS: &[&str] = &[
     "AskUserQuestion",
     "Bash",
     "BashOutput",
@@ -46,8 +45,8 @@ pub const KNOWN_BUILTINS: &[&str] = &[
     "Write",
 ];
 
-/// Tools that start or reach other agents: granted only where `tools` names them.
-const SPAWNING: &[&str] = &[
+/// Tools that start or reach other agents; granted only if `tools` names them.
+const AGENT_TOOLS: &[&str] = &[
     "Agent",
     "ListAgents",
     "ListPeers",
@@ -61,29 +60,61 @@ const SPAWNING: &[&str] = &[
     "Workflow",
 ];
 
-/// Names for one and the same tool, over the releases of `claude`.
-const RENAMED: &[&[&str]] = &[
+/// Tools that run commands: they can change every file that the user can.
+///
+/// `REPL` (alias `Eval` in 2.1.325) runs JavaScript with shell commands in it (`sh(…)`).
+const SHELL_TOOLS: &[&str] = &["Bash", "Eval", "Monitor", "PowerShell", "REPL"];
+
+/// Names of the same tool across releases of `claude`.
+const TOOL_ALIASES: &[&[&str]] = &[
     &["Agent", "Task"],
     &["TaskOutput", "AgentOutputTool", "BashOutputTool", "AgentOutput", "BashOutput"],
     &["TaskStop", "KillShell", "KillBash"],
     &["ListMcpResourcesTool", "ListMcpResources"],
     &["ReadMcpResourceTool", "ReadMcpResource"],
     &["Workflow", "RunWorkflow"],
+    &["REPL", "Eval"],
 ];
 
-/// Whether a tool starts or reaches other agents.
-pub fn reaches_agents(tool: &str) -> bool {
-    SPAWNING.contains(&tool)
+pub(crate) fn reaches_agents(tool: &str) -> bool {
+    AGENT_TOOLS.contains(&tool)
 }
 
-/// Whether a text can be a built-in tool's name. Anything else could smuggle a second tool into `--tools`.
-pub(super) fn is_builtin_name(text: &str) -> bool {
+pub(crate) fn runs_commands(tool: &str) -> bool {
+    SHELL_TOOLS.contains(&tool)
+}
+
+/// True for valid names of built-in tools. Other text could add a second tool to `--tools`.
+pub(crate) fn is_builtin_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !text.is_empty() && text.chars().all(plain) && !text.starts_with(MCP_PREFIX)
 }
 
-/// Every name a tool has or had, its own first.
-pub(super) fn names_of(tool: &str) -> impl Iterator<Item = &str> + Clone {
-    let others = RENAMED.iter().find(|names| names.contains(&tool)).copied().unwrap_or_default();
+/// Returns all current and former names of a tool, `tool` first.
+pub(crate) fn all_names(tool: &str) -> impl Iterator<Item = &str> + Clone {
+    let others =
+        TOOL_ALIASES.iter().find(|names| names.contains(&tool)).copied().unwrap_or_default();
     std::iter::once(tool).chain(others.iter().copied().filter(move |name| *name != tool))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use test_case::test_case;
+
+    #[test_case("Bash")]
+    #[test_case("Monitor")]
+    #[test_case("PowerShell")]
+    #[test_case("REPL")]
+    #[test_case("Eval"; "the name of REPL in newer releases")]
+    fn tools_that_run_commands(tool: &str) {
+        assert!(runs_commands(tool));
+    }
+
+    #[test_case("Read")]
+    #[test_case("Write")]
+    #[test_case("KillShell")]
+    fn tools_that_run_no_commands(tool: &str) {
+        assert!(!runs_commands(tool));
+    }
 }

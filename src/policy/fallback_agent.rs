@@ -1,66 +1,62 @@
-//! The gateway's chain: which agent is meant where nothing sure is known about the caller.
+//! Fallback agent of the gateway: the agent of a call whose caller is not verified.
 
-use super::evaluation::quoted;
-use super::rules::GatewayRules;
+use super::gateway_rules::GatewayRules;
+use super::verdict::quote;
 use crate::identity::{Caller, KnownBy};
 
-/// The agent that stands in where none is named, if the rules have it.
-pub const DEFAULT_AGENT: &str = "default";
+/// Fallback agent if `GATEWAY_DEFAULT_AGENT` is not set and the rules have an entry for it.
+pub(crate) const DEFAULT_AGENT: &str = "default";
 
-/// Finds the agent: the one that is named, or the fallback where the rules permit one.
+/// Returns the named agent, or the fallback agent if the rules permit one.
 ///
-/// `explicit` is `agent_id`, `default_agent` is `GATEWAY_DEFAULT_AGENT`; an empty text counts as missing.
-/// A certain or attested identity comes before all of this and is not asked about here.
-pub fn resolve_agent<'a>(
+/// `explicit` is the `agent_id` argument, `default_agent` is `GATEWAY_DEFAULT_AGENT`; an empty string counts as
+/// missing. A verified or attested identity takes precedence and is handled before this call.
+pub(crate) fn resolve_caller<'a>(
     rules: &GatewayRules,
     explicit: Option<&'a str>,
     default_agent: Option<&'a str>,
-) -> Result<Caller, ChainError> {
+) -> Result<Caller, FallbackError> {
     let given = |name: Option<&'a str>| name.filter(|name| !name.is_empty());
     match (given(explicit), given(default_agent)) {
-        (Some(name), _) if rules.knows(name) => Ok(Caller::new(name, KnownBy::Asserted)),
-        (Some(name), _) => Err(ChainError::UnknownAgent { name: quoted(name) }),
-        (None, _) if rules.deny_on_missing_agent => Err(ChainError::MissingAgent),
-        (None, Some(name)) if rules.knows(name) => Ok(fallback(name)),
-        (None, Some(name)) => Err(ChainError::FallbackNotInRules { name: quoted(name) }),
-        (None, None) if rules.knows(DEFAULT_AGENT) => Ok(fallback(DEFAULT_AGENT)),
-        (None, None) => Err(ChainError::NoFallback),
+        (Some(name), _) if rules.has_agent(name) => Ok(Caller::new(name, KnownBy::Asserted)),
+        (Some(name), _) => Err(FallbackError::UnknownAgent { name: quote(name) }),
+        (None, _) if rules.deny_on_missing_agent => Err(FallbackError::MissingAgent),
+        (None, Some(name)) if rules.has_agent(name) => Ok(fallback_caller(name)),
+        (None, Some(name)) => Err(FallbackError::FallbackNotInRules { name: quote(name) }),
+        (None, None) if rules.has_agent(DEFAULT_AGENT) => Ok(fallback_caller(DEFAULT_AGENT)),
+        (None, None) => Err(FallbackError::NoFallback),
     }
 }
 
-fn fallback(name: &str) -> Caller {
+fn fallback_caller(name: &str) -> Caller {
     Caller::new(name, KnownBy::Fallback)
 }
 
-/// Why no agent was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChainError {
-    /// `agent_id` is not in the rules.
+pub enum FallbackError {
     #[error("the rules have no agent {name}; give the `agent_id` of one that they have")]
     UnknownAgent {
-        /// The name that was given, quoted.
+        /// Quoted name.
         name: String,
     },
-    /// No `agent_id`, and the rules want one.
+    /// No `agent_id`, and the rules set `deny_on_missing_agent`.
     #[error("`agent_id` is missing; say which agent is calling")]
     MissingAgent,
-    /// `GATEWAY_DEFAULT_AGENT` is not in the rules.
     #[error(
         "`agent_id` is missing and the fallback agent {name} is not in the rules; add it to the rules or change `GATEWAY_DEFAULT_AGENT`"
     )]
     FallbackNotInRules {
-        /// The fallback's name, quoted.
+        /// Quoted name.
         name: String,
     },
-    /// Nothing to fall back to.
     #[error(
         "`agent_id` is missing and there is no fallback; set `GATEWAY_DEFAULT_AGENT` or add an agent `default` to the rules"
     )]
     NoFallback,
 }
 
-impl ChainError {
-    /// The code of the gateway's error.
+impl FallbackError {
+    /// Error code of the gateway.
     pub fn code(&self) -> &'static str {
         match self {
             Self::UnknownAgent { .. } | Self::MissingAgent => "INVALID_AGENT_ID",

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::*;
+use crate::util::Pattern;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use test_case::test_case;
@@ -14,18 +15,18 @@ fn allowed(rules: &Value, agent: &str, server: &str, tool: Option<&str>) -> bool
     evaluate(&parse(&rules.to_string()), agent, server, tool).is_allowed()
 }
 
-/// The case in which the data and its contract disagree: «an unknown key is an error: a typo never widens».
-const REFUSED: &str = "edge.typo_section_ignored";
+/// Case whose data contradicts its contract: «an unknown key is an error: a typo never widens».
+const EXCLUDED_CASE: &str = "edge.typo_section_ignored";
 
 #[test]
-fn d1_every_known_case_is_judged_as_it_should_be() {
+fn d1_every_known_case_has_the_expected_verdict() {
     let text = include_str!("../../tests/fixtures/policy-cases.json");
     let cases: Vec<Value> = serde_json::from_str(text).unwrap();
     assert_eq!(cases.len(), 188);
     for case in &cases {
         let text = |key: &str| case[key].as_str();
         let rules = GatewayRules::parse(&case["rules"].to_string(), Path::new("rules.json"));
-        if text("name") == Some(REFUSED) {
+        if text("name") == Some(EXCLUDED_CASE) {
             assert_eq!(rules.unwrap_err()[0].message, "unknown key `denny`");
             continue;
         }
@@ -40,21 +41,21 @@ fn d1_every_known_case_is_judged_as_it_should_be() {
 }
 
 #[test]
-fn an_answer_names_the_rule_its_file_and_its_line() {
+fn verdict_names_the_rule_with_file_and_line() {
     let rules = parse(
         "{\"agents\": {\n  \"team.dev\": {\n    \"allow\": {\"servers\": [\"db\"]},\n    \"deny\": {\"tools\": {\n      \
          \"d*\": [\"x\",\n        \"drop_*\"]}}}}}",
     );
     let answer = evaluate(&rules, "team.dev", "db", Some("drop_all"));
     assert_eq!(
-        answer.sentence(),
+        answer.message(),
         "agent `team.dev` may not use tool `drop_all` of server `db`: it is denied by the pattern `drop_*` \
          (`agents[\"team.dev\"].deny.tools[\"d*\"][1]` in rules.json line 6)"
     );
     assert_eq!(answer.rule.line, Some(6));
     let answer = evaluate(&rules, "team.dev", "db", Some("query"));
     assert_eq!(
-        answer.sentence(),
+        answer.message(),
         "agent `team.dev` may use tool `query` of server `db`: its server is allowed and no list narrows its \
          tools (`agents[\"team.dev\"].allow.servers[0]` in rules.json line 3)"
     );
@@ -63,10 +64,10 @@ fn an_answer_names_the_rule_its_file_and_its_line() {
 }
 
 #[test]
-fn h3_a_name_cannot_forge_a_line_of_the_sentence() {
+fn h3_a_name_cannot_forge_a_line_of_the_message() {
     let answer = evaluate(&parse("{}"), "a\nb", &"x".repeat(10_000), Some("\u{1b}[2J"));
-    assert!(!answer.sentence().contains(['\n', '\u{1b}']), "{}", answer.sentence());
-    assert!(answer.sentence().len() < 500);
+    assert!(!answer.message().contains(['\n', '\u{1b}']), "{}", answer.message());
+    assert!(answer.message().len() < 500);
 }
 
 #[test_case(&json!({"a*": ["get_*"], "api": ["x"]}), "api", "get_y", true; "a pattern as key adds to a name as key")]
@@ -77,13 +78,13 @@ fn d1_keys_of_tools_are_patterns(tools: &Value, server: &str, tool: &str, expect
     assert_eq!(allowed(&rules, "a", server, Some(tool)), expected);
 }
 
-/// Case, spaces, scripts, composed and decomposed letters, no name at all.
+/// Differ in case, spaces, script and Unicode normalization; one is empty.
 const NAMES: [&str; 8] = ["", "a", "A", "a ", "é", "e\u{301}", "\u{430}", "xaxbx"];
 const PATTERNS: [&str; 12] =
     ["", "a", "A", "a ", "é", "e\u{301}", "\u{430}", "xaxbx", "*", "?", "[a-z]", "*a*b*"];
 
-/// Which pattern fits which name, written down by hand.
-fn fits(pattern: &str, name: &str) -> bool {
+/// Expected pattern matches, written by hand.
+fn pattern_matches(pattern: &str, name: &str) -> bool {
     match pattern {
         "*" => true,
         "?" => ["a", "A", "é", "\u{430}"].contains(&name),
@@ -93,9 +94,9 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Every way to allow it all, with every deny by server, and by tool under every key.
+/// Four forms that allow everything, combined with every deny by server and by tool.
 #[test]
-fn d1_in_every_combination_no_allow_beats_a_deny() {
+fn d1_no_allow_beats_a_deny_in_any_combination() {
     let by_server = PATTERNS.map(|pattern| (pattern, None));
     let by_tool = PATTERNS.iter().flat_map(|key| PATTERNS.map(|pattern| (*key, Some(pattern))));
     for (pattern, tool_pattern) in by_server.into_iter().chain(by_tool) {
@@ -112,12 +113,12 @@ fn d1_in_every_combination_no_allow_beats_a_deny() {
             let rules = json!({"agents": {"a": {"allow": allow, "deny": deny}}});
             let rules = parse(&rules.to_string());
             for (server, tool) in NAMES.iter().flat_map(|server| NAMES.map(|tool| (server, tool))) {
-                let denied = fits(pattern, server)
-                    && tool_pattern.is_none_or(|tool_pattern| fits(tool_pattern, tool));
+                let denied = pattern_matches(pattern, server)
+                    && tool_pattern.is_none_or(|tool_pattern| pattern_matches(tool_pattern, tool));
                 let answer = evaluate(&rules, "a", server, Some(tool));
                 assert_eq!(answer.is_allowed(), !denied, "{server:?} {tool:?} {deny} {answer:?}");
                 let seen = evaluate(&rules, "a", server, None);
-                let hidden = tool_pattern.is_none() && fits(pattern, server);
+                let hidden = tool_pattern.is_none() && pattern_matches(pattern, server);
                 assert_eq!(seen.is_allowed(), !hidden, "{server:?} {deny} {seen:?}");
             }
         }
@@ -149,23 +150,22 @@ fn plain() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["a", "b", "ab", "ba", "c", ""])
 }
 
-/// Reversed at every level: the same meaning in another order.
+/// Reverses the order at every level without changing the meaning.
 fn reversed(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
-            let turned: Map<_, _> =
+            let reversed_value: Map<_, _> =
                 members.iter().rev().map(|(key, value)| (key.clone(), reversed(value))).collect();
-            Value::Object(turned)
+            Value::Object(reversed_value)
         }
         Value::Array(items) => items.iter().rev().cloned().collect(),
         other => other.clone(),
     }
 }
 
-/// Whether any deny of the agent fits, found without the engine.
-fn some_deny_fits(rules: &Value, agent: &str, server: &str, tool: Option<&str>) -> bool {
-    let fits =
-        |pattern: &Value, name| super::super::Pattern::new(pattern.as_str().unwrap()).matches(name);
+/// Reference implementation: true if any deny of the agent matches.
+fn any_deny_matches(rules: &Value, agent: &str, server: &str, tool: Option<&str>) -> bool {
+    let fits = |pattern: &Value, name| Pattern::new(pattern.as_str().unwrap()).matches(name);
     let deny = &rules["agents"][agent]["deny"];
     let by_server = deny["servers"].as_array().unwrap().iter().any(|pattern| fits(pattern, server));
     let lists: BTreeMap<String, Vec<String>> =
@@ -180,7 +180,7 @@ fn some_deny_fits(rules: &Value, agent: &str, server: &str, tool: Option<&str>) 
 proptest! {
     #[test]
     fn d1_no_allow_beats_a_deny(rules in rules(), server in plain(), tool in prop::option::of(plain())) {
-        if some_deny_fits(&rules, "a", server, tool) {
+        if any_deny_matches(&rules, "a", server, tool) {
             prop_assert!(!allowed(&rules, "a", server, tool));
         }
     }
@@ -207,8 +207,8 @@ proptest! {
 
     #[test]
     fn order_never_matters(rules in rules(), server in plain(), tool in prop::option::of(plain())) {
-        let turned = reversed(&rules);
-        prop_assert_eq!(allowed(&rules, "a", server, tool), allowed(&turned, "a", server, tool));
+        let reversed_value = reversed(&rules);
+        prop_assert_eq!(allowed(&rules, "a", server, tool), allowed(&reversed_value, "a", server, tool));
     }
 
     #[test]
@@ -224,14 +224,14 @@ proptest! {
     }
 
     #[test]
-    fn one_agents_rules_are_nothing_to_another(rules in rules(), server in plain(), tool in prop::option::of(plain())) {
+    fn rules_of_one_agent_do_not_affect_another(rules in rules(), server in plain(), tool in prop::option::of(plain())) {
         let mut other = rules.clone();
         other["agents"]["b"] = json!({"allow": {"servers": ["*"]}});
         prop_assert_eq!(allowed(&rules, "a", server, tool), allowed(&other, "a", server, tool));
     }
 
     #[test]
-    fn any_text_is_judged_or_refused_and_never_grants_by_accident(text in "[{}\\[\\]\":,a-z*]{0,40}") {
+    fn arbitrary_text_is_parsed_or_rejected_and_grants_nothing(text in "[{}\\[\\]\":,a-z*]{0,40}") {
         if let Ok((rules, _)) = GatewayRules::parse(&text, Path::new("r.json")) {
             prop_assert!(!evaluate(&rules, "a", "b", None).is_allowed() || text.contains("allow"));
         }

@@ -1,74 +1,71 @@
-//! The gateway's rules, checked and compiled: who may use which server and tool.
+//! Gateway rules, validated and compiled: servers and tools that each agent may use.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::evaluation::Rule;
-use super::pattern::Pattern;
-use super::rules_file;
-use crate::base::nearest;
+use super::gateway_rules_parse;
+use super::verdict::Rule;
+use crate::util::{Pattern, nearest_names};
 
-/// The checked content of `.mcp-gateway-rules.json`.
+/// Validated content of `.mcp-gateway-rules.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayRules {
-    pub(super) file: Arc<Path>,
-    pub(super) agents: BTreeMap<String, AgentRules>,
-    /// Whether a call that names no agent is refused; true unless the file says otherwise.
+    pub(crate) file: Arc<Path>,
+    pub(crate) agents: BTreeMap<String, AgentRules>,
+    /// Denies calls without an agent name. Default true.
     pub deny_on_missing_agent: bool,
 }
 
-/// One agent's part.
+/// Rules of one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AgentRules {
-    pub(super) rule: Rule,
-    pub(super) allow: Section,
-    pub(super) deny: Section,
+pub(crate) struct AgentRules {
+    pub(crate) rule: Rule,
+    pub(crate) allow: RuleSection,
+    pub(crate) deny: RuleSection,
 }
 
-/// `allow` or `deny`.
+/// `allow` or `deny` of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Section {
-    pub(super) servers: Vec<Entry>,
-    pub(super) tools: Vec<ToolList>,
+pub(crate) struct RuleSection {
+    pub(crate) servers: Vec<RuleEntry>,
+    pub(crate) tools: Vec<ToolRules>,
 }
 
-/// `tools.<server>`: the key may be a pattern too.
+/// `tools.<server>`; the key may be a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ToolList {
-    pub(super) server: Entry,
-    pub(super) tools: Vec<Entry>,
+pub(crate) struct ToolRules {
+    pub(crate) server: RuleEntry,
+    pub(crate) tools: Vec<RuleEntry>,
 }
 
-/// One name or pattern, with its place.
+/// Name or pattern with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) pattern: Pattern,
-    pub(super) rule: Rule,
+pub(crate) struct RuleEntry {
+    pub(crate) pattern: Pattern,
+    pub(crate) rule: Rule,
 }
 
-/// Something wrong, or merely odd, in a rules file.
+/// Error or warning about a rules file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RuleProblem {
-    /// The file.
     pub file: Arc<Path>,
-    /// Where in it, as a path; empty for the whole file.
+    /// Path in the file; empty for the whole file.
     pub path: String,
-    /// Counted from one.
+    /// Counted from 1.
     pub line: u32,
-    /// What is wrong, one line.
+    /// One line.
     pub message: String,
-    /// What to do, if that is known.
     pub help: Option<String>,
 }
 
-/// Odd, but nothing that changes a right.
-pub type Warning = RuleProblem;
+/// A finding that does not change any permission.
+pub(crate) type RuleWarning = RuleProblem;
 
 impl RuleProblem {
-    /// `FILE:LINE: message; help`.
+    /// Formats as `FILE:LINE: message; help`.
     pub fn located(&self) -> impl fmt::Display {
         let help = self.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
         format!("{}:{}: {}{help}", self.file.display(), self.line, self.message)
@@ -76,32 +73,31 @@ impl RuleProblem {
 }
 
 impl GatewayRules {
-    /// Reads the text of a rules file. A typo is a problem, never a right more.
-    pub fn parse(text: &str, file: &Path) -> Result<(Self, Vec<Warning>), Vec<RuleProblem>> {
-        rules_file::parse(text, &Arc::from(file))
+    /// Parses a rules file.
+    /// Unknown keys and wrong types are errors, so that a typo never widens permissions.
+    pub fn parse(text: &str, file: &Path) -> Result<(Self, Vec<RuleWarning>), Vec<RuleProblem>> {
+        gateway_rules_parse::parse(text, &Arc::from(file))
     }
 
-    /// Rules under which nobody may do anything: what a missing or deleted file means.
+    /// Returns rules that deny everything; used for a missing or deleted file.
     pub fn deny_all(file: &Path) -> Self {
         Self { file: Arc::from(file), agents: BTreeMap::new(), deny_on_missing_agent: true }
     }
 
-    /// The file they were read from.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Whether there is an entry for this agent.
-    pub fn knows(&self, agent: &str) -> bool {
+    pub fn has_agent(&self, agent: &str) -> bool {
         self.agents.contains_key(agent)
     }
 
-    /// Every agent with an entry, in alphabetical order.
+    /// Returns all agents with an entry, in alphabetical order.
     pub fn agents(&self) -> impl Iterator<Item = &str> {
         self.agents.keys().map(String::as_str)
     }
 
-    /// Server names that are written out somewhere, sorted; patterns are left out.
+    /// Returns all literal server names, sorted; patterns are left out.
     pub fn named_servers(&self) -> Vec<&str> {
         let mut names: Vec<&str> =
             self.server_entries().map(|entry| entry.pattern.as_str()).collect();
@@ -110,7 +106,7 @@ impl GatewayRules {
         names
     }
 
-    /// Tool names that are written out for a server by any agent's rules, sorted; patterns are left out.
+    /// Returns all literal tool names for a server in any agent's rules, sorted; patterns are left out.
     pub fn named_tools<'a>(&'a self, server: &'a str) -> Vec<&'a str> {
         let literal = |name: &&str| Pattern::new(name).is_literal();
         let mut names: Vec<&str> = self.tool_patterns(server).filter(literal).collect();
@@ -119,7 +115,7 @@ impl GatewayRules {
         names
     }
 
-    /// Tool names and patterns that any agent's rules have for a server, as they are written.
+    /// Returns all tool names and patterns for a server in any agent's rules, as written.
     pub fn tool_patterns<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a str> {
         self.sections()
             .flat_map(|section| &section.tools)
@@ -128,11 +124,11 @@ impl GatewayRules {
             .map(|entry| entry.pattern.as_str())
     }
 
-    fn sections(&self) -> impl Iterator<Item = &Section> {
+    fn sections(&self) -> impl Iterator<Item = &RuleSection> {
         self.agents.values().flat_map(|agent| [&agent.allow, &agent.deny])
     }
 
-    fn server_entries(&self) -> impl Iterator<Item = &Entry> {
+    fn server_entries(&self) -> impl Iterator<Item = &RuleEntry> {
         self.sections()
             .flat_map(|section| {
                 section.servers.iter().chain(section.tools.iter().map(|list| &list.server))
@@ -141,11 +137,11 @@ impl GatewayRules {
     }
 }
 
-/// A warning for every server that the rules name and that does not exist.
-pub fn unknown_servers<'a>(
+/// Returns a warning for every literal server name in the rules that is not configured.
+pub(crate) fn unknown_servers<'a>(
     rules: &GatewayRules,
     servers: impl IntoIterator<Item = &'a str>,
-) -> Vec<Warning> {
+) -> Vec<RuleWarning> {
     let servers: Vec<&str> = servers.into_iter().collect();
     rules
         .server_entries()
@@ -154,9 +150,9 @@ pub fn unknown_servers<'a>(
         .collect()
 }
 
-fn unknown_server(rules: &GatewayRules, entry: &Entry, servers: &[&str]) -> Warning {
+fn unknown_server(rules: &GatewayRules, entry: &RuleEntry, servers: &[&str]) -> RuleWarning {
     let name = entry.pattern.as_str();
-    let near = nearest(name, servers.iter().copied());
+    let near = nearest_names(name, servers.iter().copied());
     RuleProblem {
         file: Arc::clone(&rules.file),
         path: entry.rule.path.to_string(),

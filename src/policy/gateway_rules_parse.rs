@@ -1,32 +1,35 @@
-//! From the text of a rules file to checked rules, with the line of everything.
+//! Parser of a rules file; every rule and problem carries its line.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::evaluation::Rule;
-use super::pattern::Pattern;
-use super::rules::{AgentRules, Entry, GatewayRules, RuleProblem, Section, ToolList, Warning};
-use crate::base::{Lined, LinedMember, LinedValue, nearest, parse_json_lines};
+use super::gateway_rules::{
+    AgentRules, GatewayRules, RuleEntry, RuleProblem, RuleSection, RuleWarning, ToolRules,
+};
+use super::verdict::Rule;
+use crate::util::{
+    Pattern, SpannedKind, SpannedMember, SpannedValue, nearest_names, parse_spanned_json,
+};
 
-/// A path with the line it stands on.
+/// Path in the rules file with its line.
 #[derive(Clone, Debug)]
-struct Place {
+struct RulePath {
     path: String,
     line: u32,
 }
 
-impl Place {
-    fn key(&self, member: &LinedMember) -> Self {
+impl RulePath {
+    fn child_key(&self, member: &SpannedMember) -> Self {
         Self { path: join_key(&self.path, &member.key), line: member.line }
     }
 
-    fn index(&self, index: usize, line: u32) -> Self {
+    fn child_index(&self, index: usize, line: u32) -> Self {
         Self { path: format!("{}[{index}]", self.path), line }
     }
 }
 
-/// Adds a key to a path; one that could be misread is quoted.
+/// Appends a key to a path; keys outside `[A-Za-z0-9_-]` are quoted.
 fn join_key(path: &str, key: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match (!key.is_empty() && key.chars().all(plain), path.is_empty()) {
@@ -36,21 +39,21 @@ fn join_key(path: &str, key: &str) -> String {
     }
 }
 
-struct Reader<'a> {
+struct RulesReader<'a> {
     file: &'a Arc<Path>,
     problems: Vec<RuleProblem>,
-    warnings: Vec<Warning>,
+    warnings: Vec<RuleWarning>,
 }
 
-pub(super) fn parse(
+pub(crate) fn parse(
     text: &str,
     file: &Arc<Path>,
-) -> Result<(GatewayRules, Vec<Warning>), Vec<RuleProblem>> {
-    let mut reader = Reader { file, problems: Vec::new(), warnings: Vec::new() };
-    let rules = match parse_json_lines(text) {
-        Ok(value) => reader.rules(&value),
+) -> Result<(GatewayRules, Vec<RuleWarning>), Vec<RuleProblem>> {
+    let mut reader = RulesReader { file, problems: Vec::new(), warnings: Vec::new() };
+    let rules = match parse_spanned_json(text) {
+        Ok(value) => reader.parse_rules(&value),
         Err(error) => {
-            let place = Place { path: String::new(), line: error.line };
+            let place = RulePath { path: String::new(), line: error.line };
             let message = format!("this is no JSON: {} (column {})", error.message, error.column);
             reader.problem(&place, message, None);
             GatewayRules::deny_all(file)
@@ -59,29 +62,31 @@ pub(super) fn parse(
     if reader.problems.is_empty() { Ok((rules, reader.warnings)) } else { Err(reader.problems) }
 }
 
-impl Reader<'_> {
-    fn rules(&mut self, value: &LinedValue) -> GatewayRules {
-        let root = Place { path: String::new(), line: value.line };
+impl RulesReader<'_> {
+    fn parse_rules(&mut self, value: &SpannedValue) -> GatewayRules {
+        let root = RulePath { path: String::new(), line: value.line };
         let mut rules = GatewayRules::deny_all(self.file);
-        // `$schema` is for editors and says nothing about rights.
+        // `$schema` is for editors and has no effect on permissions.
         for member in self.members(&root, value, Some(&["agents", "defaults", "$schema"])) {
-            let place = root.key(member);
+            let place = root.child_key(member);
             match member.key.as_str() {
-                "agents" => rules.agents = self.agents(&place, &member.value),
-                "defaults" => rules.deny_on_missing_agent = self.defaults(&place, &member.value),
+                "agents" => rules.agents = self.parse_agents(&place, &member.value),
+                "defaults" => {
+                    rules.deny_on_missing_agent = self.parse_defaults(&place, &member.value);
+                }
                 _ => {}
             }
         }
         rules
     }
 
-    fn defaults(&mut self, place: &Place, value: &LinedValue) -> bool {
+    fn parse_defaults(&mut self, place: &RulePath, value: &SpannedValue) -> bool {
         let mut deny = true;
         for member in self.members(place, value, Some(&["deny_on_missing_agent"])) {
-            match (member.key.as_str(), &member.value.value) {
-                ("deny_on_missing_agent", Lined::Bool(given)) => deny = *given,
+            match (member.key.as_str(), &member.value.kind) {
+                ("deny_on_missing_agent", SpannedKind::Bool(given)) => deny = *given,
                 ("deny_on_missing_agent", other) => {
-                    self.wrong_type(&place.key(member), "true or false", other);
+                    self.wrong_type(&place.child_key(member), "true or false", other);
                 }
                 _ => {}
             }
@@ -89,11 +94,15 @@ impl Reader<'_> {
         deny
     }
 
-    fn agents(&mut self, place: &Place, value: &LinedValue) -> BTreeMap<String, AgentRules> {
+    fn parse_agents(
+        &mut self,
+        place: &RulePath,
+        value: &SpannedValue,
+    ) -> BTreeMap<String, AgentRules> {
         let mut agents = BTreeMap::new();
         for member in self.members(place, value, None) {
-            let place = place.key(member);
-            let agent = self.agent(&place, &member.value);
+            let place = place.child_key(member);
+            let agent = self.parse_agent(&place, &member.value);
             if is_agent_id(&member.key) {
                 agents.insert(member.key.clone(), agent);
             } else {
@@ -106,112 +115,117 @@ impl Reader<'_> {
         agents
     }
 
-    fn agent(&mut self, place: &Place, value: &LinedValue) -> AgentRules {
-        let rule = self.rule(place);
-        let mut agent = AgentRules { rule, allow: Section::default(), deny: Section::default() };
+    fn parse_agent(&mut self, place: &RulePath, value: &SpannedValue) -> AgentRules {
+        let rule = self.rule_at(place);
+        let mut agent =
+            AgentRules { rule, allow: RuleSection::default(), deny: RuleSection::default() };
         for member in self.members(place, value, Some(&["allow", "deny"])) {
-            let place = place.key(member);
+            let place = place.child_key(member);
             match member.key.as_str() {
-                "allow" => agent.allow = self.section(&place, &member.value),
-                "deny" => agent.deny = self.section(&place, &member.value),
+                "allow" => agent.allow = self.parse_section(&place, &member.value),
+                "deny" => agent.deny = self.parse_section(&place, &member.value),
                 _ => {}
             }
         }
         agent
     }
 
-    fn section(&mut self, place: &Place, value: &LinedValue) -> Section {
-        let mut section = Section::default();
+    fn parse_section(&mut self, place: &RulePath, value: &SpannedValue) -> RuleSection {
+        let mut section = RuleSection::default();
         for member in self.members(place, value, Some(&["servers", "tools"])) {
-            let place = place.key(member);
+            let place = place.child_key(member);
             match member.key.as_str() {
-                "servers" => section.servers = self.entries(&place, &member.value),
-                "tools" => section.tools = self.tool_lists(&place, &member.value),
+                "servers" => section.servers = self.parse_entries(&place, &member.value),
+                "tools" => section.tools = self.parse_tool_rules(&place, &member.value),
                 _ => {}
             }
         }
         section
     }
 
-    fn tool_lists(&mut self, place: &Place, value: &LinedValue) -> Vec<ToolList> {
+    fn parse_tool_rules(&mut self, place: &RulePath, value: &SpannedValue) -> Vec<ToolRules> {
         let mut lists = Vec::new();
         for member in self.members(place, value, None) {
-            let place = place.key(member);
-            let tools = self.entries(&place, &member.value);
-            if tools.is_empty() && matches!(member.value.value, Lined::Array(_)) {
+            let place = place.child_key(member);
+            let tools = self.parse_entries(&place, &member.value);
+            if tools.is_empty() && matches!(member.value.kind, SpannedKind::Array(_)) {
                 let message = format!("the empty list for `{}` counts as not written", member.key);
                 let help = "to forbid every tool of a server, put the server under `deny.servers`";
                 self.warning(&place, message, Some(help.to_owned()));
                 continue;
             }
-            lists.push(ToolList { server: self.entry(&place, &member.key), tools });
+            lists.push(ToolRules { server: self.new_entry(&place, &member.key), tools });
         }
         lists
     }
 
-    fn entries(&mut self, place: &Place, value: &LinedValue) -> Vec<Entry> {
-        let Lined::Array(items) = &value.value else {
-            self.wrong_type(place, "a list of names", &value.value);
+    fn parse_entries(&mut self, place: &RulePath, value: &SpannedValue) -> Vec<RuleEntry> {
+        let SpannedKind::Array(items) = &value.kind else {
+            self.wrong_type(place, "a list of names", &value.kind);
             return Vec::new();
         };
         let mut entries = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            let place = place.index(index, item.line);
-            match &item.value {
-                Lined::String(name) => entries.push(self.entry(&place, name)),
+            let place = place.child_index(index, item.line);
+            match &item.kind {
+                SpannedKind::String(name) => entries.push(self.new_entry(&place, name)),
                 other => self.wrong_type(&place, "text", other),
             }
         }
         entries
     }
 
-    fn entry(&mut self, place: &Place, name: &str) -> Entry {
+    fn new_entry(&mut self, place: &RulePath, name: &str) -> RuleEntry {
         if name.trim() != name || name.is_empty() {
             let message = format!("`{name}` is taken exactly as written, spaces included");
             self.warning(place, message, None);
         }
-        Entry { pattern: Pattern::new(name), rule: self.rule(place) }
+        RuleEntry { pattern: Pattern::new(name), rule: self.rule_at(place) }
     }
 
-    /// The members of an object; what is no object, not known or written twice is a problem.
+    /// Returns the members of an object. Reports a non-object, unknown keys and duplicate keys.
     fn members<'v>(
         &mut self,
-        place: &Place,
-        value: &'v LinedValue,
+        place: &RulePath,
+        value: &'v SpannedValue,
         known: Option<&[&str]>,
-    ) -> &'v [LinedMember] {
-        let Lined::Object(members) = &value.value else {
-            self.wrong_type(place, "an object", &value.value);
+    ) -> &'v [SpannedMember] {
+        let SpannedKind::Object(members) = &value.kind else {
+            self.wrong_type(place, "an object", &value.kind);
             return &[];
         };
         let mut first: BTreeMap<&str, u32> = BTreeMap::new();
         for member in members {
             if let Some(line) = first.insert(&member.key, member.line) {
                 let message = format!("`{}` is written twice, first on line {line}", member.key);
-                self.problem(&place.key(member), message, Some("keep one of them".to_owned()));
+                self.problem(
+                    &place.child_key(member),
+                    message,
+                    Some("keep one of them".to_owned()),
+                );
             }
             if let Some(known) = known.filter(|known| !known.contains(&member.key.as_str())) {
-                self.unknown_key(&place.key(member), &member.key, known);
+                self.unknown_key(&place.child_key(member), &member.key, known);
             }
         }
         members
     }
 
-    fn unknown_key(&mut self, place: &Place, key: &str, known: &[&str]) {
-        let help = match nearest(key, known.iter().copied()).first() {
+    fn unknown_key(&mut self, place: &RulePath, key: &str, known: &[&str]) {
+        let help = match nearest_names(key, known.iter().copied()).first() {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("here stand only {}", list(known)),
+            None => format!("here stand only {}", format_names(known)),
         };
         self.problem(place, format!("unknown key `{key}`"), Some(help));
     }
 
-    fn wrong_type(&mut self, place: &Place, wanted: &str, found: &Lined) {
+    fn wrong_type(&mut self, place: &RulePath, wanted: &str, found: &SpannedKind) {
         let what = if place.path.is_empty() { "the file" } else { &place.path };
-        let message = format!("`{what}` must be {wanted}, not {}", found.kind());
+        let message = format!("`{what}` must be {wanted}, not {}", found.type_name());
         self.problem(place, message, None);
     }
 
-    fn rule(&self, place: &Place) -> Rule {
+    fn rule_at(&self, place: &RulePath) -> Rule {
         Rule {
             file: Some(Arc::clone(self.file)),
             path: place.path.as_str().into(),
@@ -219,28 +233,28 @@ impl Reader<'_> {
         }
     }
 
-    fn problem(&mut self, place: &Place, message: String, help: Option<String>) {
-        let problem = self.note(place, message, help);
+    fn problem(&mut self, place: &RulePath, message: String, help: Option<String>) {
+        let problem = self.new_problem(place, message, help);
         self.problems.push(problem);
     }
 
-    fn warning(&mut self, place: &Place, message: String, help: Option<String>) {
-        let warning = self.note(place, message, help);
+    fn warning(&mut self, place: &RulePath, message: String, help: Option<String>) {
+        let warning = self.new_problem(place, message, help);
         self.warnings.push(warning);
     }
 
-    fn note(&self, place: &Place, message: String, help: Option<String>) -> RuleProblem {
-        let Place { path, line } = place.clone();
+    fn new_problem(&self, place: &RulePath, message: String, help: Option<String>) -> RuleProblem {
+        let RulePath { path, line } = place.clone();
         RuleProblem { file: Arc::clone(self.file), path, line, message, help }
     }
 }
 
-/// Whether a text can be an agent's id in the rules: `[A-Za-z0-9_.-]+`.
-pub fn is_agent_id(text: &str) -> bool {
+/// True for text that matches `[A-Za-z0-9_.-]+`.
+pub(crate) fn is_agent_id(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     !text.is_empty() && text.chars().all(allowed)
 }
 
-fn list(names: &[&str]) -> String {
+fn format_names(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,7 @@
 use std::path::Path;
 
+use super::super::fallback_agent::{FallbackError, resolve_caller};
 use super::*;
-use crate::policy::{ChainError, resolve_agent};
 use test_case::test_case;
 
 fn problems(text: &str) -> Vec<String> {
@@ -55,13 +55,13 @@ fn a4_a_typo_is_a_problem_with_its_line(text: &str, expected: &str) {
 }
 
 #[test]
-fn every_problem_is_said_at_once() {
+fn all_problems_are_reported_at_once() {
     let found = problems("{\"agents\":{\"a\":{\"denny\":{},\n\"allow\":[]}},\n\"default\":{}}");
     assert_eq!(found.len(), 3, "{found:?}");
 }
 
 #[test]
-fn what_is_odd_is_a_warning() {
+fn rules_without_effect_are_warnings() {
     let (rules, warnings) = read(
         "{\"$schema\":\"x\",\"agents\":{\"*\":{\"allow\":{\"servers\":[\"db\"]}},\n\"a\":{\"allow\":{\"servers\":[\" db\"],\n\"tools\":{\"db\":[]}}}}}",
     );
@@ -79,14 +79,14 @@ fn what_is_odd_is_a_warning() {
 }
 
 #[test]
-fn a_server_that_does_not_exist_is_a_warning() {
+fn unknown_server_is_a_warning() {
     let (rules, _) = read(
         "{\"agents\":{\"a\":{\"allow\":{\"servers\":[\"postgers\",\"*\",\"api\"]},\n\"deny\":{\"tools\":{\"gone\":[\"x\"]}}}}}",
     );
     let warnings = unknown_servers(&rules, ["postgres", "api"]);
-    let said: Vec<String> = warnings.iter().map(|w| w.located().to_string()).collect();
+    let messages: Vec<String> = warnings.iter().map(|w| w.located().to_string()).collect();
     assert_eq!(
-        said,
+        messages,
         [
             "r.json:1: the rules name server `postgers`, which is not configured; did you mean `postgres`?",
             "r.json:2: the rules name server `gone`, which is not configured",
@@ -114,10 +114,15 @@ const LAX_ALONE: &str = r#"{"agents":{"a":{}},"defaults":{"deny_on_missing_agent
 #[test_case(LAX, None, Some(""), "default fallback"; "an empty variable is unset")]
 #[test_case(LAX_ALONE, None, None, "NO_FALLBACK_CONFIGURED")]
 #[test_case("{}", None, None, "INVALID_AGENT_ID"; "no rules, no agent")]
-fn the_chain(text: &str, explicit: Option<&str>, default_agent: Option<&str>, expected: &str) {
-    let found = resolve_agent(&read(text).0, explicit, default_agent).map(|caller| {
+fn resolves_the_named_or_fallback_agent(
+    text: &str,
+    explicit: Option<&str>,
+    default_agent: Option<&str>,
+    expected: &str,
+) {
+    let found = resolve_caller(&read(text).0, explicit, default_agent).map(|caller| {
         let known_by = serde_json::to_value(caller.known_by).unwrap();
         format!("{} {}", caller.name, known_by.as_str().unwrap())
     });
-    assert_eq!(found.unwrap_or_else(|error: ChainError| error.code().to_owned()), expected);
+    assert_eq!(found.unwrap_or_else(|error: FallbackError| error.code().to_owned()), expected);
 }

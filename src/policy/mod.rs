@@ -1,35 +1,28 @@
-//! May it, and by which rule: the gateway's rules and each agent's own policy.
+//! Policy evaluation: gateway rules, each agent's own policy, and who may run which agent.
 //!
-//! Pure: the same arguments give the same answer; no files, environment, processes or clock. A refusal is a
-//! value with the rule that made it, and nothing matched means no.
+//! Pure: the same arguments give the same verdict; no files, environment, processes or clock. A denial is a value that
+//! carries its rule, and no match denies.
 
-#[path = "builtin_tools.rs"]
-mod builtins;
-#[path = "fallback_agent.rs"]
-mod chain;
-#[path = "verdict.rs"]
-mod evaluation;
-#[path = "gateway_decision.rs"]
-mod gateway;
-#[path = "../util/glob.rs"]
-mod pattern;
-#[path = "permission_rules.rs"]
-mod permission;
-#[path = "gateway_rules.rs"]
-mod rules;
-#[path = "gateway_rules_parse.rs"]
-mod rules_file;
-#[path = "agent_decision.rs"]
-mod scoped;
+mod agent_decision;
+mod builtin_tools;
+mod delegation_decision;
+mod fallback_agent;
+mod gateway_decision;
+mod gateway_rules;
+mod gateway_rules_parse;
+mod permission_rules;
 #[cfg(test)]
-#[path = "test_support.rs"]
-mod test_agent;
+mod test_support;
+mod verdict;
 
-pub use builtins::{KNOWN_BUILTINS, reaches_agents};
-pub use chain::{ChainError, DEFAULT_AGENT, resolve_agent};
-pub use evaluation::{Decision, Evaluation, Rule};
-pub use gateway::evaluate;
-pub use pattern::Pattern;
-pub use rules::{GatewayRules, RuleProblem, Warning, unknown_servers};
-pub use rules_file::is_agent_id;
-pub use scoped::{builtin_tools, judge_builtin, judge_mcp_tool, judge_server, needs_approval};
+pub use gateway_decision::evaluate;
+pub use gateway_rules::GatewayRules;
+
+pub(crate) use agent_decision::{
+    builtin_tools, evaluate_builtin, evaluate_mcp_tool, evaluate_server,
+};
+pub(crate) use builtin_tools::runs_commands;
+pub(crate) use delegation_decision::{DelegationRule, evaluate_delegation};
+pub(crate) use fallback_agent::{FallbackError, resolve_caller};
+pub(crate) use gateway_rules::{RuleProblem, unknown_servers};
+pub(crate) use verdict::{Decision, Verdict};

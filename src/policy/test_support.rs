@@ -1,26 +1,28 @@
-//! An agent for tests, in a few words.
+//! Test fixtures: a minimal agent, permission rules, tools and servers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::catalog::{
-    Agent, Callers, Limits, Origin, OutputFormat, OutputSpec, Permissions, PolicyRules, RuleText,
-    ServerEntry, ServerLaunch, Template, ToolRef,
+    Agent, AgentOrigin, AgentState, AllowedCallers, CatalogEntry, Diagnostic, Limits, OutputFormat,
+    OutputSpec, Permissions, PolicyRules, RuleText, ServerEntry, ServerLaunch, Severity, Template,
+    ToolRef,
 };
 
-/// An agent called `dev` to whom nothing is granted.
-pub(super) fn dev() -> Agent {
+/// An agent named `dev` without any grant.
+pub(crate) fn dev_agent() -> Agent {
     Agent {
         name: "dev".parse().unwrap(),
         display_name: None,
         description: "develops".to_owned(),
-        origin: Origin::Project,
+        origin: AgentOrigin::Project,
         file: PathBuf::from("/p/agents/dev/agent.md"),
         prompt: String::new(),
         memory: None,
         session: false,
-        allowed_callers: Callers::Anyone,
+        allowed_callers: AllowedCallers::Anyone,
         model: None,
         effort: None,
         cwd: None,
@@ -29,6 +31,7 @@ pub(super) fn dev() -> Agent {
         permissions: Permissions::default(),
         tools: None,
         policy: PolicyRules::default(),
+        may_change_project_config: false,
         servers: Vec::new(),
         output: OutputSpec { format: OutputFormat::Text, schema: None, retries: 0 },
         limits: Limits {
@@ -46,8 +49,40 @@ pub(super) fn dev() -> Agent {
     }
 }
 
-/// `Bash`, `Bash(curl:*)`.
-pub(super) fn rules(texts: &[&str]) -> Vec<RuleText> {
+/// The catalog's entry of a valid agent.
+#[expect(clippy::default_trait_access, reason = "`policy` does not import `store`")]
+pub(crate) fn catalog_entry(agent: Agent) -> CatalogEntry {
+    CatalogEntry {
+        name: agent.name.to_string(),
+        origin: agent.origin.clone(),
+        file: agent.file.clone(),
+        state: AgentState::Valid(Arc::new(agent)),
+        diagnostics: [].into(),
+        dependencies: Default::default(),
+    }
+}
+
+/// The catalog's entry of the agent `dev` with a misspelt key in line 4.
+pub(crate) fn invalid_entry() -> CatalogEntry {
+    let error = Diagnostic {
+        severity: Severity::Error,
+        code: "unknown-key",
+        file: PathBuf::from("agents/dev/agent.md"),
+        line: 4,
+        column: 1,
+        length: 4,
+        message: "there is no key `alow`".to_owned(),
+        help: None,
+    };
+    CatalogEntry {
+        state: AgentState::Invalid,
+        diagnostics: [error].into(),
+        ..catalog_entry(dev_agent())
+    }
+}
+
+/// Permission rules such as `Bash` or `Bash(curl:*)`.
+pub(crate) fn permission_rules(texts: &[&str]) -> Vec<RuleText> {
     texts
         .iter()
         .map(|text| match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
@@ -59,8 +94,8 @@ pub(super) fn rules(texts: &[&str]) -> Vec<RuleText> {
         .collect()
 }
 
-/// `builtin:Bash`, `mcp:server:tool`.
-pub(super) fn tools(texts: &[&str]) -> Vec<ToolRef> {
+/// Tools such as `builtin:Bash` or `mcp:server:tool`.
+pub(crate) fn tools(texts: &[&str]) -> Vec<ToolRef> {
     let read = |text: &&str| match *text.split(':').collect::<Vec<_>>() {
         ["builtin", name] => ToolRef::Builtin(name.to_owned()),
         ["mcp", server, tool] => ToolRef::Mcp { server: server.to_owned(), tool: tool.to_owned() },
@@ -69,13 +104,12 @@ pub(super) fn tools(texts: &[&str]) -> Vec<ToolRef> {
     texts.iter().map(read).collect()
 }
 
-/// Plain names.
-pub(super) fn names(texts: &[&str]) -> Vec<String> {
+pub(crate) fn names(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// A private server.
-pub(super) fn private(name: &str) -> ServerEntry {
+/// A private stdio server.
+pub(crate) fn private_server(name: &str) -> ServerEntry {
     let launch = ServerLaunch::Stdio {
         command: Template("server".to_owned()),
         args: Vec::new(),
@@ -85,7 +119,6 @@ pub(super) fn private(name: &str) -> ServerEntry {
     ServerEntry::new(name, launch)
 }
 
-/// A reference to a shared server.
-pub(super) fn shared(name: &str) -> ServerEntry {
-    ServerEntry { launch: ServerLaunch::Shared, ..private(name) }
+pub(crate) fn shared_server(name: &str) -> ServerEntry {
+    ServerEntry { launch: ServerLaunch::Shared, ..private_server(name) }
 }

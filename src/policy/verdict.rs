@@ -1,4 +1,4 @@
-//! An answer: allowed or denied, by which rule, in one sentence.
+//! Verdict: allow or deny, with the rule and a message.
 
 use std::fmt;
 use std::path::Path;
@@ -6,20 +6,17 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::base::{one_line, shorten};
+use crate::util::{one_line, shorten};
 
-/// Allowed or denied; the stricter is the greater, so that `max` combines two answers.
+/// Ordered by strictness, so that `max` combines two decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// It may.
     Allow,
-    /// It may not.
     Deny,
 }
 
 impl Decision {
-    /// `allow` or `deny`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -34,19 +31,19 @@ impl fmt::Display for Decision {
     }
 }
 
-/// The place that decided.
+/// Location of the rule that decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rule {
-    /// The file, if there is one.
+    /// `None` if the rule is in no file.
     pub file: Option<Arc<Path>>,
-    /// Where in the file: `agents.dev.deny.tools.db[0]`, `policy.tools.exclude[1]`.
+    /// Path in the file: `agents.dev.deny.tools.db[0]`, `policy.tools.exclude[1]`.
     pub path: Arc<str>,
-    /// The line, where it is known.
+    /// Line in the file, counted from 1, if known.
     pub line: Option<u32>,
 }
 
 impl Rule {
-    /// A rule without a known line.
+    /// Returns a rule without a line.
     pub fn new(file: Option<&Path>, path: impl Into<Arc<str>>) -> Self {
         Self { file: file.map(Arc::from), path: path.into(), line: None }
     }
@@ -55,7 +52,7 @@ impl Rule {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.path)?;
-        // Only the file's own name: the sentence reaches agents, to whom the folders are no business.
+        // Only the file name: the message reaches agents, which must not learn directories.
         if let Some(name) = self.file.as_deref().and_then(Path::file_name) {
             write!(f, " in {}", name.to_string_lossy())?;
         }
@@ -66,72 +63,73 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A decision with the rule that made it and the sentence that says so.
+/// A decision with its rule and message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Evaluation {
-    /// Allowed or denied.
+pub struct Verdict {
     pub decision: Decision,
-    /// What decided.
     pub rule: Rule,
-    /// One sentence for the agent, the audit log and `explain` alike.
+    /// One sentence, the same for the agent, the audit log and `explain`.
     pub reason: String,
 }
 
-impl Evaluation {
-    /// Whether it may.
+impl Verdict {
     pub fn is_allowed(&self) -> bool {
         self.decision == Decision::Allow
     }
 
-    /// The one sentence that the error, the audit line and `explain` have in common.
-    pub fn sentence(&self) -> &str {
+    /// Returns the sentence shared by the error, the audit entry and `explain`.
+    pub fn message(&self) -> &str {
         &self.reason
     }
 
-    /// The stricter of two answers; of two equal ones the first.
+    /// Returns the stricter of two verdicts; of two equal ones `self`.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn stricter(self, other: Self) -> Self {
         if other.decision > self.decision { other } else { self }
     }
 
-    pub(super) fn new(asked: &Asked<'_>, decision: Decision, rule: Rule, because: &str) -> Self {
+    pub(crate) fn new(
+        asked: &AccessRequest<'_>,
+        decision: Decision,
+        rule: Rule,
+        because: &str,
+    ) -> Self {
         let may = match decision {
             Decision::Allow => "may",
             Decision::Deny => "may not",
         };
-        let agent = quoted(asked.agent);
-        let reason = format!("agent {agent} {may} use {}: {because} ({rule})", asked.what);
+        let agent = quote(asked.agent);
+        let reason = format!("agent {agent} {may} use {}: {because} ({rule})", asked.resource);
         Self { decision, rule, reason }
     }
 }
 
-/// Who asks for what: the first half of every sentence.
-pub(super) struct Asked<'a> {
-    pub(super) agent: &'a str,
-    pub(super) what: What<'a>,
+/// Agent and resource of a request: the subject of every message.
+pub(crate) struct AccessRequest<'a> {
+    pub(crate) agent: &'a str,
+    pub(crate) resource: Resource<'a>,
 }
 
-/// What is asked for.
 #[derive(Clone, Copy)]
-pub(super) enum What<'a> {
+pub(crate) enum Resource<'a> {
     Builtin(&'a str),
     Server(&'a str),
     Tool { server: &'a str, tool: &'a str },
 }
 
-impl fmt::Display for What<'_> {
+impl fmt::Display for Resource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Builtin(tool) => write!(f, "the built-in tool {}", quoted(tool)),
-            Self::Server(server) => write!(f, "server {}", quoted(server)),
+            Self::Builtin(tool) => write!(f, "the built-in tool {}", quote(tool)),
+            Self::Server(server) => write!(f, "server {}", quote(server)),
             Self::Tool { server, tool } => {
-                write!(f, "tool {} of server {}", quoted(tool), quoted(server))
+                write!(f, "tool {} of server {}", quote(tool), quote(server))
             }
         }
     }
 }
 
-/// A name as it stands in a sentence: names come from callers and can be anything.
-pub(super) fn quoted(name: &str) -> String {
+/// Quotes a name for a message: one line, at most 80 characters, because callers choose names freely.
+pub(crate) fn quote(name: &str) -> String {
     format!("`{}`", one_line(&shorten(name, 80)))
 }

@@ -1,13 +1,13 @@
-//! The one program that is not held by a keeper: the person's browser.
+//! Opens a URL in the user's browser, the only program without a supervisor.
 //!
-//! What `xdg-open` starts is the person's own and goes on when Adjutant ends, so no keeper may end it.
-//! It gets one argument, no shell in between, and only what a program needs to find the desktop.
+//! `xdg-open` may start the browser itself, which must survive Adjutant. It gets one argument, no shell, and only the
+//! environment variables that it needs to find the desktop.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// What a browser needs to find the person's desktop.
-const VARIABLES: [&str; 18] = [
+/// Environment variables passed to the browser.
+const PASSED_VARIABLES: [&str; 18] = [
     "PATH",
     "HOME",
     "USER",
@@ -28,10 +28,15 @@ const VARIABLES: [&str; 18] = [
     "DBUS_SESSION_BUS_ADDRESS",
 ];
 
-/// Hands an address to the program that the desktop opens addresses with. The error is one line.
-pub async fn open_address(address: &str) -> Result<(), String> {
+/// Opens a URL with `xdg-open` (`open` on macOS) and waits for the exit of that program.
+///
+/// # Errors
+///
+/// A one-line message, if the program cannot be started or exits with an error.
+pub(crate) async fn open_url(address: &str) -> Result<(), String> {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let variables = VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    let variables =
+        PASSED_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
     let mut child = Command::new(program)
         .arg(address)
         .env_clear()
@@ -44,7 +49,7 @@ pub async fn open_address(address: &str) -> Result<(), String> {
         .process_group(0)
         .spawn()
         .map_err(|error| format!("`{program}` cannot be started: {error}"))?;
-    // It may stay as long as the browser does; nobody waits for it then.
+    // `xdg-open` may live as long as the browser; dropping the future does not kill it.
     match tokio::task::spawn_blocking(move || child.wait()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
         _ => Err(format!("`{program}` found no browser")),

@@ -1,4 +1,4 @@
-//! A program that is told something, says something, and ends: a hook, within a time and a size.
+//! Runs a short-lived program such as a hook, with a deadline and an output limit.
 
 use std::io;
 use std::time::Duration;
@@ -6,72 +6,76 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::launch::{Launch, StartFailed};
-use super::process::{Process, ProcessEnd, Urgency};
-use super::start::start;
+use super::handle::{ProcessEnd, ProcessHandle, StopMode};
+use super::spawn::spawn_process;
+use super::spec::{ProcessSpec, SpawnError};
 
-/// What a program said until its end.
+/// Exit status and output of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    /// How it ended.
-    pub end: BriefEnd,
-    /// Its stdout; the beginning of it where that was much.
+pub(crate) struct CommandOutput {
+    pub end: CommandEnd,
+    /// Standard output up to the limit, lossily decoded.
     pub stdout: String,
-    /// The end of its stderr.
+    /// The last 8 KiB of standard error.
     pub stderr: String,
 }
 
-/// How a program ended that had a time to do so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BriefEnd {
-    /// By itself.
-    Ended(ProcessEnd),
-    /// The time was over; it and all it started were killed.
+pub(crate) enum CommandEnd {
+    /// The program ended before the deadline.
+    Exited(ProcessEnd),
+    /// The deadline passed; the program and its descendants were killed. Its standard output is lost.
     TimedOut,
 }
 
-/// Starts a program, gives it `input`, and waits for its end, at most `limit`. Nothing of it is left afterwards.
-pub async fn run_briefly(
-    launch: Launch,
+/// Starts a program, writes `input` to its stdin and waits for its end, at most `limit`.
+///
+/// All descendants are gone when this returns. Dropping the future kills them, too.
+pub(crate) async fn run_command(
+    spec: ProcessSpec,
     input: Vec<u8>,
     limit: Duration,
-    most_bytes: u64,
-) -> Result<Said, StartFailed> {
-    let mut process = start(launch).await?;
-    let spoken = timeout(limit, speak(&mut process, input, most_bytes)).await;
-    let (end, stdout) = if let Ok((end, stdout)) = spoken {
-        (BriefEnd::Ended(end), stdout)
+    max_output_bytes: u64,
+) -> Result<CommandOutput, SpawnError> {
+    let mut process = spawn_process(spec).await?;
+    let exchanged = timeout(limit, exchange(&mut process, input, max_output_bytes)).await;
+    let (end, stdout) = if let Ok((end, stdout)) = exchanged {
+        (CommandEnd::Exited(end), stdout)
     } else {
-        process.end(Urgency::Now).await;
-        (BriefEnd::TimedOut, Vec::new())
+        process.stop(StopMode::Kill).await;
+        (CommandEnd::TimedOut, Vec::new())
     };
     let stdout = String::from_utf8_lossy(&stdout).into_owned();
-    Ok(Said { end, stdout, stderr: process.stderr_tail() })
+    Ok(CommandOutput { end, stdout, stderr: process.stderr_tail() })
 }
 
-/// A program that reads nothing, or writes before it reads, must not be waited for: both go on at once.
-async fn speak(process: &mut Process, input: Vec<u8>, most_bytes: u64) -> (ProcessEnd, Vec<u8>) {
+/// Writes stdin and reads stdout concurrently: a program may write before it reads, or never read.
+async fn exchange(
+    process: &mut ProcessHandle,
+    input: Vec<u8>,
+    max_output_bytes: u64,
+) -> (ProcessEnd, Vec<u8>) {
     let (stdin, stdout) = (process.stdin.take(), process.stdout.take());
-    let tell = async {
+    let write_input = async {
         if let Some(mut stdin) = stdin {
-            // One that does not want to hear it closes its end, which is its right.
+            // A program may close its stdin without reading it.
             let _ = stdin.write_all(&input).await;
             let _ = stdin.shutdown().await;
         }
     };
-    let hear = async {
+    let read_output = async {
         let mut bytes = Vec::new();
         if let Some(mut stdout) = stdout {
-            let _ = (&mut stdout).take(most_bytes).read_to_end(&mut bytes).await;
-            // The rest is read and thrown away: a full pipe would hold the program up.
+            let _ = (&mut stdout).take(max_output_bytes).read_to_end(&mut bytes).await;
+            // Discard the rest: a full pipe would block the program.
             let _: io::Result<u64> = tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await;
         }
         bytes
     };
-    let whole = async { tokio::join!(tell, hear).1 };
-    tokio::pin!(whole);
+    let io = async { tokio::join!(write_input, read_output).1 };
+    tokio::pin!(io);
     tokio::select! {
-        bytes = &mut whole => (process.wait().await, bytes),
-        end = process.wait() => (end, timeout(super::process::DRAIN, whole).await.unwrap_or_default()),
+        bytes = &mut io => (process.wait().await, bytes),
+        end = process.wait() => (end, timeout(super::handle::DRAIN_TIMEOUT, io).await.unwrap_or_default()),
     }
 }

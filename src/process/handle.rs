@@ -1,4 +1,4 @@
-//! A running process with all its descendants, until nothing of it is left.
+//! Handle of a running process and its descendants.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,104 +11,99 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::memory;
+use super::identity::ProcessIdentity;
 use super::orphans::OwnChild;
-use super::stamp::ProcessStamp;
-use super::start::{Pipes, read_report};
-use super::sweep;
-use super::tail::Tail;
-use super::wire::{Report, Request};
-use crate::base::RunId;
+use super::spawn::{ChildPipes, read_event};
+use super::stderr_tail::StderrTail;
+use super::supervisor_protocol::{SupervisorCommand, SupervisorEvent};
+use super::{memory, sweep};
+use crate::util::RunId;
 
-/// How long the last output may take to arrive once a process has ended: what is in a pipe is there at once,
-/// and a stranger who holds the pipe open is not waited for.
-pub const DRAIN: Duration = Duration::from_millis(200);
-/// How long a keeper has for its sweep before it is itself taken for stuck.
-const KEEPER_LIMIT: Duration = Duration::from_secs(5);
+/// Wait for buffered output after a process exited. Longer waits make no sense: a descendant of another user may hold
+/// the pipe open.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+/// Limit for the supervisor beyond the grace period; then it counts as stuck and is killed.
+const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a process ended.
+/// Exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessEnd {
-    /// By itself, with this code.
+    /// Exit code.
     Exited(i32),
-    /// By this signal.
+    /// Number of the signal.
     Signaled(i32),
-    /// Its keeper was killed and took it along; how it would have ended nobody knows.
+    /// The supervisor was killed and the program with it; the exit status is unknown.
     Lost,
 }
 
-/// How much time a process is given to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// End of input and SIGTERM, then SIGKILL when the grace is over.
-    Polite {
-        /// Between the two.
-        grace: Duration,
-    },
-    /// SIGKILL.
-    Now,
+pub enum StopMode {
+    /// Close stdin and send SIGTERM, then SIGKILL after the grace period.
+    Graceful { grace: Duration },
+    /// SIGKILL without a grace period.
+    Kill,
 }
 
-/// A process that was started; it and all its descendants end when this is dropped.
+/// A started process. When dropped, the process and its descendants are killed.
 #[derive(Debug)]
-pub struct Process {
-    /// Its input; `None` once taken or closed.
+pub struct ProcessHandle {
+    /// `None` once taken or closed.
     pub stdin: Option<ChildStdin>,
-    /// Its output; `None` once taken.
+    /// `None` once taken.
     pub stdout: Option<ChildStdout>,
     pid: u32,
-    keeper: Option<ProcessStamp>,
+    supervisor: Option<ProcessIdentity>,
     control: OwnedWriteHalf,
-    stderr: Tail,
+    stderr: StderrTail,
     end: watch::Receiver<Option<ProcessEnd>>,
-    keeper_is_stuck: Arc<Notify>,
+    supervisor_is_stuck: Arc<Notify>,
 }
 
-impl Process {
-    pub(super) fn new(
+impl ProcessHandle {
+    pub(crate) fn new(
         run: RunId,
         pid: u32,
-        keeper: (Child, OwnChild),
+        supervisor: (Child, OwnChild),
         control: UnixStream,
-        pipes: Pipes,
+        pipes: ChildPipes,
     ) -> Self {
         let (reports, control) = control.into_split();
         let (ends, end) = watch::channel(None);
-        let keeper_is_stuck = Arc::new(Notify::new());
-        let stamp = keeper.0.id().and_then(ProcessStamp::of);
-        let stuck = Arc::clone(&keeper_is_stuck);
+        let supervisor_is_stuck = Arc::new(Notify::new());
+        let supervisor_identity = supervisor.0.id().and_then(ProcessIdentity::of);
+        let stuck = Arc::clone(&supervisor_is_stuck);
         tokio::spawn(async move {
-            let end = see_to_its_end(run, keeper, reports, &stuck).await;
+            let end = wait_for_end(run, supervisor, reports, &stuck).await;
             let _ = ends.send(Some(end));
         });
         Self {
             stdin: Some(pipes.stdin),
             stdout: Some(pipes.stdout),
             pid,
-            keeper: stamp,
+            supervisor: supervisor_identity,
             control,
-            stderr: Tail::of(pipes.stderr),
+            stderr: StderrTail::drain(pipes.stderr),
             end,
-            keeper_is_stuck,
+            supervisor_is_stuck,
         }
     }
 
-    /// The program's pid.
+    /// Returns the pid of the program, not of its supervisor.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Its keeper, for the board and for whoever wants to end the run from elsewhere.
-    pub fn keeper(&self) -> Option<&ProcessStamp> {
-        self.keeper.as_ref()
+    /// Returns the supervisor's identity, for the run registry.
+    pub fn supervisor(&self) -> Option<&ProcessIdentity> {
+        self.supervisor.as_ref()
     }
 
-    /// What it holds in memory, in bytes; its children are not counted. `None` where the system does not say.
-    pub fn resident(&self) -> Option<u64> {
-        memory::resident(self.pid)
+    /// Returns the resident bytes of the program without its children; `None` if unknown.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        memory::resident_bytes(self.pid)
     }
 
-    /// Resolves when it has ended, for somebody who does not hold it.
+    /// Returns a future that resolves when the process has ended and does not borrow the handle.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut end = self.end.clone();
         async move {
@@ -116,86 +111,89 @@ impl Process {
         }
     }
 
-    /// The last of what it wrote to stderr.
+    /// Returns the last 8 KiB of stderr.
     pub fn stderr_tail(&self) -> String {
         self.stderr.text()
     }
 
-    /// Lets `listener` hear its stderr while it is written, from the beginning as far as that is kept.
+    /// Calls `listener` for each chunk of stderr; the first chunk is the retained tail. Only the first listener is
+    /// kept.
     pub fn tap_stderr(&self, listener: impl Fn(&[u8]) + Send + Sync + 'static) {
         self.stderr.tap(Box::new(listener));
     }
 
-    /// Waits until it has ended and all its descendants are gone. May be dropped and called again.
+    /// Waits until the process and its descendants are gone. Cancel-safe.
     pub async fn wait(&mut self) -> ProcessEnd {
         let end = match self.end.wait_for(Option::is_some).await {
             Ok(end) => end.unwrap_or(ProcessEnd::Lost),
             Err(_) => ProcessEnd::Lost,
         };
-        self.stderr.settle(DRAIN).await;
+        self.stderr.wait_for_end(DRAIN_TIMEOUT).await;
         end
     }
 
-    /// Ends it and all its descendants, and waits until they are gone. If this is dropped half-way and called
-    /// again, the second call skips the grace. `stdout` stays readable: what was written is still there.
-    pub async fn end(&mut self, urgency: Urgency) -> ProcessEnd {
+    /// Stops the process and its descendants and waits until they are gone.
+    ///
+    /// If the future is dropped and the method called again, the second call skips the grace period. `stdout` stays
+    /// readable to its end.
+    pub async fn stop(&mut self, mode: StopMode) -> ProcessEnd {
         self.stdin = None;
-        let (request, grace) = match urgency {
-            Urgency::Polite { grace } => (Request::End { grace }, grace),
-            Urgency::Now => (Request::Kill, Duration::ZERO),
+        let (request, grace) = match mode {
+            StopMode::Graceful { grace } => (SupervisorCommand::Stop { grace }, grace),
+            StopMode::Kill => (SupervisorCommand::Kill, Duration::ZERO),
         };
-        self.ask(request);
-        if let Ok(end) = timeout(grace + KEEPER_LIMIT, self.wait()).await {
+        self.send_command(request);
+        if let Ok(end) = timeout(grace + SUPERVISOR_TIMEOUT, self.wait()).await {
             return end;
         }
-        // Somebody stopped the keeper. Its program dies with it, and the sweep finds the rest.
-        self.keeper_is_stuck.notify_one();
+        // The supervisor was suspended. Killing it kills the program, and the sweep finds the descendants.
+        self.supervisor_is_stuck.notify_one();
         self.wait().await
     }
 
-    /// A few bytes on a socket that nobody else writes to: there is always room for them.
-    fn ask(&self, request: Request) {
+    /// Never blocks: at most a few bytes are written to this socket.
+    fn send_command(&self, request: SupervisorCommand) {
         let _ = self.control.try_write(&request.to_bytes());
     }
 }
 
-impl Drop for Process {
+impl Drop for ProcessHandle {
     fn drop(&mut self) {
-        self.ask(Request::Kill);
+        self.send_command(SupervisorCommand::Kill);
     }
 }
 
-/// Waits for the keeper's last word, collects the keeper, and sweeps in its place if it was killed.
-async fn see_to_its_end(
+/// Waits for the last event of the supervisor, reaps it, and sweeps the descendants if it was killed.
+async fn wait_for_end(
     run: RunId,
-    (mut keeper, _own): (Child, OwnChild),
+    (mut supervisor, _own): (Child, OwnChild),
     mut reports: OwnedReadHalf,
     stuck: &Notify,
 ) -> ProcessEnd {
     let last_word = tokio::select! {
-        report = read_report(&mut reports) => report.ok(),
+        report = read_event(&mut reports) => report.ok(),
         () = stuck.notified() => None,
     };
-    if last_word.is_none() || timeout(KEEPER_LIMIT, keeper.wait()).await.is_err() {
-        let _ = keeper.kill().await;
+    if last_word.is_none() || timeout(SUPERVISOR_TIMEOUT, supervisor.wait()).await.is_err() {
+        let _ = supervisor.kill().await;
     }
     match last_word {
-        Some(Report::Exited { code, leftover }) => {
-            complain(run, leftover);
+        Some(SupervisorEvent::Exited { code, leftover }) => {
+            warn_about_survivors(run, leftover);
             ProcessEnd::Exited(code)
         }
-        Some(Report::Signaled { signal, leftover }) => {
-            complain(run, leftover);
+        Some(SupervisorEvent::Signaled { signal, survivors: leftover }) => {
+            warn_about_survivors(run, leftover);
             ProcessEnd::Signaled(signal)
         }
-        Some(Report::Started { .. } | Report::Failed { .. }) | None => {
-            let _ = spawn_blocking(move || sweep::end_run(run)).await;
+        Some(SupervisorEvent::Started { .. } | SupervisorEvent::Failed { .. }) | None => {
+            let _ = spawn_blocking(move || sweep::kill_run(run)).await;
             ProcessEnd::Lost
         }
     }
 }
 
-fn complain(run: RunId, leftover: i32) {
+fn warn_about_survivors(run: RunId, leftover: i32) {
     if leftover > 0 {
         warn!(%run, leftover, "processes of another user, or stuck in the kernel, could not be ended");
     }

@@ -1,4 +1,4 @@
-//! This very program, which keepers and shims are copies of.
+//! The hidden commands `__keep` and `__exec`, and the executable that provides them.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,34 +6,36 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use super::{keeper, shim};
+use super::{exec_shim, supervisor};
 
-static KEEPER: OnceLock<PathBuf> = OnceLock::new();
+static SUPERVISOR_PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Runs one of the hidden commands, if the program was started for one. To be asked before anything else:
-/// a keeper must be small and quick.
-pub fn hidden_command() -> Option<ExitCode> {
+/// Runs a hidden command if the process was started with one.
+///
+/// To be called first in `main`: a supervisor must stay small and start fast.
+pub(crate) fn run_hidden_command() -> Option<ExitCode> {
     let mut arguments = env::args_os().skip(1);
     match arguments.next()?.to_str()? {
-        "__keep" => Some(keeper::run()),
-        "__exec" => Some(shim::run(arguments)),
+        "__keep" => Some(supervisor::run()),
+        "__exec" => Some(exec_shim::run(arguments)),
         _ => None,
     }
 }
 
-/// Names the `adjutant` that keepers are started from; only for programs that use the library and are not
-/// `adjutant` themselves, such as tests. The first call counts.
-pub fn use_keeper_program(path: impl Into<PathBuf>) {
-    let _ = KEEPER.set(path.into());
+/// Sets the `adjutant` executable for supervisors.
+///
+/// Only for programs that use the library, such as tests. The first call wins.
+pub fn set_supervisor_program(path: impl Into<PathBuf>) {
+    let _ = SUPERVISOR_PROGRAM.set(path.into());
 }
 
-/// What to start a keeper from.
-pub(super) fn keeper() -> PathBuf {
-    KEEPER.get().cloned().unwrap_or_else(own)
+/// Returns the executable for supervisors.
+pub(crate) fn supervisor_program() -> PathBuf {
+    SUPERVISOR_PROGRAM.get().cloned().unwrap_or_else(own_program)
 }
 
-/// The running program itself; on Linux even when its file has been replaced since.
-pub(super) fn own() -> PathBuf {
+/// Returns the running executable; on Linux `/proc/self/exe`, which works even after the file was replaced.
+pub(crate) fn own_program() -> PathBuf {
     if cfg!(target_os = "linux") {
         return PathBuf::from("/proc/self/exe");
     }

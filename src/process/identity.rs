@@ -1,46 +1,45 @@
-//! Which process is meant: a pid alone may have been given to somebody else since.
+//! Identity of a process beyond its pid, which can be reused.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// A process that cannot be confused with a later one of the same pid.
+/// Pid and start time: distinguishes a process from a later one with the same pid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ProcessStamp {
-    /// Its pid.
+pub struct ProcessIdentity {
     pub pid: u32,
-    /// When it started, in the system's own measure; only ever compared.
+    /// Start time in a system-specific format; only compared for equality.
     pub started: String,
 }
 
-impl ProcessStamp {
-    /// The stamp of a process that runs now.
+impl ProcessIdentity {
+    /// Returns the identity of a running process.
     pub fn of(pid: u32) -> Option<Self> {
-        started(pid).map(|started| Self { pid, started })
+        start_time(pid).map(|started| Self { pid, started })
     }
 
-    /// The stamp of this very process.
-    pub fn own() -> Option<Self> {
+    /// Returns the identity of this process.
+    pub fn current() -> Option<Self> {
         Self::of(std::process::id())
     }
 
-    /// Whether exactly this process is still alive; one that has ended but was not yet collected is not.
+    /// Returns true if this process is alive; false for a zombie.
     pub fn is_alive(&self) -> bool {
         Self::of(self.pid).is_some_and(|now| now == *self)
     }
 }
 
-/// Clock ticks since the start of the system, and which start that was: both begin anew with it.
+/// Returns boot id and start time in clock ticks since boot, because ticks restart with each boot.
 #[cfg(target_os = "linux")]
-fn started(pid: u32) -> Option<String> {
+fn start_time(pid: u32) -> Option<String> {
     let stat = super::tree::Stat::read(i32::try_from(pid).ok()?)?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot: String = boot.chars().take(8).collect();
-    (!stat.has_ended()).then(|| format!("{boot}-{}", stat.started))
+    (!stat.is_dead()).then(|| format!("{boot}-{}", stat.start_time))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn started(pid: u32) -> Option<String> {
+fn start_time(pid: u32) -> Option<String> {
     let output = std::process::Command::new("/bin/ps")
         .args(["-o", "lstart=", "-p", &pid.to_string()])
         .env_clear()
@@ -55,10 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f2_this_process_is_alive_and_another_with_its_pid_is_not() {
-        let own = ProcessStamp::own().unwrap();
+    fn f2_only_the_process_with_the_same_start_time_is_alive() {
+        let own = ProcessIdentity::current().unwrap();
         assert!(own.is_alive());
-        let reused = ProcessStamp { started: "earlier".to_owned(), ..own };
+        let reused = ProcessIdentity { started: "earlier".to_owned(), ..own };
         assert!(!reused.is_alive());
     }
 }

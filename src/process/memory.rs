@@ -1,16 +1,16 @@
-//! How much memory a new process could have, as far as the system says.
+//! Available memory and resident memory of a process, from `/proc` and cgroup v2.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes available on this machine, or in this control group where that is less; `None` where nobody says.
-pub(super) fn available() -> Option<u64> {
+/// Returns the available bytes of this machine or control group, whichever is less; `None` if unknown.
+pub(crate) fn available_bytes() -> Option<u64> {
     let machine = from_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)?;
-    Some(in_control_group().map_or(machine, |group| group.min(machine)))
+    Some(available_in_cgroup().map_or(machine, |group| group.min(machine)))
 }
 
-/// Bytes that a process holds; `None` where nobody says.
-pub(super) fn resident(pid: u32) -> Option<u64> {
+/// Returns the resident bytes of a process; `None` if unknown.
+pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -23,15 +23,14 @@ fn from_meminfo(text: &str) -> Option<u64> {
     kibibytes.checked_mul(1 << 10)
 }
 
-/// What a container may still take (control groups v2); cached files that can go at once count as free.
-fn in_control_group() -> Option<u64> {
+/// Returns the available bytes of this control group (v2). Inactive page cache counts as available.
+fn available_in_cgroup() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let folder = Path::new("/sys/fs/cgroup").join(own);
-    let number =
-        |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let dir = Path::new("/sys/fs/cgroup").join(own);
+    let number = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number("memory.max")?;
-    let statistics = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let statistics = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
     let cached =
         statistics.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
     let used = number("memory.current")?.saturating_sub(cached.unwrap_or(0));
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_available_memory_is_read() {
+    fn mem_available_is_parsed() {
         let text = "MemTotal:       24682112 kB\nMemFree:  1 kB\nMemAvailable:   2048 kB\n";
         assert_eq!(from_meminfo(text), Some(2 << 20));
         assert_eq!(from_meminfo("MemFree: 1 kB\n"), None);
@@ -51,7 +50,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn this_machine_says_what_it_has() {
-        assert!(available().unwrap() > 1 << 20);
+    fn available_memory_is_known_on_linux() {
+        assert!(available_bytes().unwrap() > 1 << 20);
     }
 }

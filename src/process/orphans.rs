@@ -1,9 +1,8 @@
-//! The children of a long-running command: its own keepers, and strangers that a killed keeper left to it.
+//! Reaping of children in long-running commands: our supervisors, and orphans of killed supervisors.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, MutexGuard};
+use std::{fs, io};
 
 use nix::sys::signal::{Signal as Kind, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -12,60 +11,63 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::sweep;
+use crate::util::Mutex;
 
-/// Pids of our own children, from before their fork is known to anyone until they are collected.
-static OWN: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(Mutex::default);
+/// Pids of our own children, inserted before a child can be observed and removed after it was reaped.
+static OWN_CHILDREN: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(Mutex::default);
 
-/// One of our own children, remembered while this lives.
+/// Registration of one of our own children; removed when dropped.
 #[derive(Debug)]
-pub(super) struct OwnChild(u32);
+pub(crate) struct OwnChild(u32);
 
 impl Drop for OwnChild {
     fn drop(&mut self) {
-        own().remove(&self.0);
+        own_children().remove(&self.0);
     }
 }
 
-/// Starts a command and remembers the child as our own before anybody can take it for a stranger.
-pub(super) fn spawn_own(command: &mut Command) -> io::Result<(Child, OwnChild)> {
-    let mut own = own();
+/// Starts a command and registers the child before the reaper can mistake it for an orphan.
+pub(crate) fn spawn_own(command: &mut Command) -> io::Result<(Child, OwnChild)> {
+    let mut own = own_children();
     let child = command.spawn()?;
     let pid = child.id().unwrap_or_default();
     own.insert(pid);
     Ok((child, OwnChild(pid)))
 }
 
-/// Makes this process the heir of whatever a killed keeper leaves, and ends it. To be called once, early, by
-/// commands that start processes; from then on every child must be started by `worker`.
-pub fn adopt_orphans() -> io::Result<()> {
-    become_heir()?;
-    let news = signal(SignalKind::child())?;
-    // A shell may have left us children of its own before it became this program: those are not ours to end.
-    let inherited = children().into_iter().filter(|pid| !own().contains(pid)).collect();
-    tokio::spawn(end_strangers(news, inherited));
+/// Makes this process a subreaper and kills orphans that a killed supervisor leaves to it.
+///
+/// To be called once, early, by commands that start processes. From then on every child must be started by this module:
+/// others are killed. Must be called within a Tokio runtime.
+pub fn reap_orphans() -> io::Result<()> {
+    become_subreaper()?;
+    let child_signals = signal(SignalKind::child())?;
+    // Children that a shell left us by `exec` are not ours and not killed.
+    let inherited = children().into_iter().filter(|pid| !own_children().contains(pid)).collect();
+    tokio::spawn(reap_loop(child_signals, inherited));
     Ok(())
 }
 
-async fn end_strangers(mut news: Signal, inherited: HashSet<u32>) {
-    while news.recv().await.is_some() {
-        // Held while we look, so that a keeper that is being started is never met unknown.
-        let own = own();
-        let strangers =
+async fn reap_loop(mut child_signals: Signal, inherited: HashSet<u32>) {
+    while child_signals.recv().await.is_some() {
+        // Held during the scan, so that a supervisor being started is never seen unregistered.
+        let own = own_children();
+        let orphans =
             children().into_iter().filter(|pid| !own.contains(pid) && !inherited.contains(pid));
-        strangers.for_each(|pid| end_stranger(pid, inherited.is_empty()));
+        orphans.for_each(|pid| reap_orphan(pid, inherited.is_empty()));
     }
 }
 
-/// INVARIANT: a stranger is our child and only collected here, so its pid is its own.
-fn end_stranger(pid: u32, all_are_ours: bool) {
-    let stranger = Pid::from_raw(pid.cast_signed());
-    if all_are_ours || sweep::marker(stranger.as_raw()).is_some() {
-        let _ = kill(stranger, Kind::SIGKILL);
+/// INVARIANT: an orphan is our child and reaped only here, so its pid cannot be reused.
+fn reap_orphan(pid: u32, all_are_ours: bool) {
+    let orphan = Pid::from_raw(pid.cast_signed());
+    if all_are_ours || sweep::run_of(orphan.as_raw()).is_some() {
+        let _ = kill(orphan, Kind::SIGKILL);
     }
-    let _ = waitpid(stranger, Some(WaitPidFlag::WNOHANG));
+    let _ = waitpid(orphan, Some(WaitPidFlag::WNOHANG));
 }
 
-/// All children of this process: each thread has a list of its own.
+/// Returns all children of this process; `/proc` has one list per thread.
 fn children() -> Vec<u32> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists =
@@ -77,15 +79,15 @@ fn children() -> Vec<u32> {
 }
 
 #[cfg(target_os = "linux")]
-fn become_heir() -> io::Result<()> {
+fn become_subreaper() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn become_heir() -> io::Result<()> {
+fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
-fn own() -> MutexGuard<'static, HashSet<u32>> {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn own_children() -> MutexGuard<'static, HashSet<u32>> {
+    OWN_CHILDREN.lock()
 }

@@ -1,52 +1,50 @@
-//! Processes as `/proc` shows them. Elsewhere than on Linux nothing is found.
+//! Process table entries read from `/proc/<pid>/stat`. Linux only: elsewhere every lookup returns `None`.
 
 use std::fs;
 use std::iter::successors;
 
-/// Deeper families are not followed.
-const MAX_DEPTH: usize = 256;
+/// Limit of [`ProcessStat::ancestors`].
+const MAX_ANCESTORS: usize = 256;
 
-/// What `/proc/<pid>/stat` says that matters to us.
+/// The fields of `/proc/<pid>/stat` that we use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessStat {
-    /// Its pid.
+pub(crate) struct ProcessStat {
     pub pid: i32,
-    /// The pid of the process that holds it now.
     pub parent: i32,
-    /// What it is doing: `R`, `S`, `Z` …
+    /// State letter as in proc(5): `R`, `S`, `Z` …
     pub state: char,
-    /// When it started, in ticks since the system did.
-    pub started: u64,
+    /// Start time in clock ticks since boot.
+    pub start_time: u64,
 }
 
 impl ProcessStat {
-    /// Reads a process; `None` if there is none of this pid.
-    pub fn read(pid: i32) -> Option<Self> {
+    /// Reads the entry of a process; `None` if no process has this pid.
+    pub(crate) fn read(pid: i32) -> Option<Self> {
         Self::parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// This very process.
-    pub fn own() -> Option<Self> {
+    /// Reads the entry of the current process.
+    pub(crate) fn current() -> Option<Self> {
         Self::read(i32::try_from(std::process::id()).ok()?)
     }
 
-    /// The processes above this one, nearest first.
-    pub fn ancestors(self) -> impl Iterator<Item = Self> {
+    /// Returns the ancestors, nearest first, without pid 1; at most 256.
+    pub(crate) fn ancestors(self) -> impl Iterator<Item = Self> {
         let above = |process: &Self| Self::read(process.parent).filter(|above| above.pid > 1);
-        successors(Some(self), above).skip(1).take(MAX_DEPTH)
+        successors(Some(self), above).skip(1).take(MAX_ANCESTORS)
     }
 
-    /// Whether it is dead and waits only to be collected.
-    pub fn has_ended(&self) -> bool {
+    /// Returns true for a zombie or dead process.
+    pub(crate) fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    /// Whether the two are one process, and not a later one of the same pid.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.pid == other.pid && self.started == other.started
+    /// Returns true if both are the same process: pid and start time are equal (pids are reused).
+    pub(crate) fn is_same_process(&self, other: &Self) -> bool {
+        self.pid == other.pid && self.start_time == other.start_time
     }
 
-    /// The second field is a name the process chose, parentheses and all: fields count from the last `)`.
+    /// Parses the fields behind the last `)`: the process name before may contain spaces and parentheses.
     fn parse(pid: i32, bytes: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(bytes);
         let (_, fields) = text.rsplit_once(')')?;
@@ -54,7 +52,7 @@ impl ProcessStat {
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
         let started = fields.nth(17)?.parse().ok()?;
-        Some(Self { pid, parent, state, started })
+        Some(Self { pid, parent, state, start_time: started })
     }
 }
 
@@ -63,9 +61,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_and_spaces_is_no_trap() {
+    fn process_names_with_parentheses_and_spaces_are_parsed() {
         let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 12345 1 1\n";
-        let expected = ProcessStat { pid: 42, parent: 7, state: 'S', started: 12345 };
+        let expected = ProcessStat { pid: 42, parent: 7, state: 'S', start_time: 12345 };
         assert_eq!(ProcessStat::parse(42, line), Some(expected));
     }
 }

@@ -1,4 +1,4 @@
-//! How a long-running command is told to stop, and to look at its files again.
+//! Shutdown and reload signals of long-running commands.
 
 use std::io;
 use std::time::Duration;
@@ -8,65 +8,65 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// What SIGTERM, SIGINT and SIGHUP mean, in three steps. Clones mean the same.
+/// Shutdown in three stages, and reloads. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     stopping: CancellationToken,
     ending: CancellationToken,
-    now: CancellationToken,
+    killing: CancellationToken,
     grace: Duration,
     reloads: watch::Sender<u64>,
 }
 
 impl Shutdown {
-    /// One that no signal reaches; `begin` starts it.
+    /// Creates a shutdown without signal handlers.
     pub fn new(grace: Duration) -> Self {
         let reloads = watch::Sender::new(0);
-        let now = CancellationToken::new();
+        let killing = CancellationToken::new();
         Self {
             stopping: CancellationToken::new(),
             ending: CancellationToken::new(),
-            now,
+            killing,
             grace,
             reloads,
         }
     }
 
-    /// One that listens to the signals of this process.
+    /// Creates a shutdown that begins on SIGTERM or SIGINT, and that counts each SIGHUP as a reload.
     pub fn on_signals(grace: Duration) -> io::Result<Self> {
         let shutdown = Self::new(grace);
         for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-            tokio::spawn(shutdown.clone().stop_on(signal(kind)?));
+            tokio::spawn(shutdown.clone().begin_on(signal(kind)?));
         }
-        tokio::spawn(shutdown.clone().reload_on(signal(SignalKind::hangup())?));
+        tokio::spawn(shutdown.clone().count_reloads_on(signal(SignalKind::hangup())?));
         Ok(shutdown)
     }
 
-    /// First: nothing new is accepted; what runs may end by itself.
+    /// Stage 1: no new work is accepted; current runs continue.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stopping
     }
 
-    /// Then, after the grace: what still runs is ended, politely.
+    /// Stage 2, after the grace period: current runs are stopped gracefully.
     pub fn ending(&self) -> &CancellationToken {
         &self.ending
     }
 
-    /// At a second request: everything ends at once.
+    /// Stage 3, at the second request: everything is killed.
     pub fn now(&self) -> &CancellationToken {
-        &self.now
+        &self.killing
     }
 
-    /// Changes at each SIGHUP.
+    /// Returns a receiver that changes at each SIGHUP.
     pub fn reloads(&self) -> watch::Receiver<u64> {
         self.reloads.subscribe()
     }
 
-    /// Asks for the end; a second time skips the grace. The client going away asks like this too.
+    /// Begins the shutdown; a second call skips the grace period. Also called when the client disconnects.
     pub fn begin(&self) {
         if self.stopping.is_cancelled() {
             self.ending.cancel();
-            self.now.cancel();
+            self.killing.cancel();
             return;
         }
         self.stopping.cancel();
@@ -77,13 +77,13 @@ impl Shutdown {
         });
     }
 
-    async fn stop_on(self, mut signals: Signal) {
+    async fn begin_on(self, mut signals: Signal) {
         while signals.recv().await.is_some() {
             self.begin();
         }
     }
 
-    async fn reload_on(self, mut signals: Signal) {
+    async fn count_reloads_on(self, mut signals: Signal) {
         while signals.recv().await.is_some() {
             self.reloads.send_modify(|count| *count += 1);
         }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_end_comes_after_the_grace() {
+    async fn ending_follows_the_grace_period() {
         let grace = Duration::from_millis(50);
         let shutdown = Shutdown::new(grace);
         let started = std::time::Instant::now();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_request_skips_the_grace() {
+    async fn a_second_request_skips_the_grace_period() {
         let shutdown = Shutdown::new(Duration::from_hours(1));
         shutdown.begin();
         shutdown.begin();

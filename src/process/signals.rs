@@ -1,4 +1,4 @@
-//! Signals as bytes on a socket, so that a keeper can wait for them beside everything else.
+//! Signals as bytes on a socket, so that the supervisor can `poll` for them.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -6,18 +6,19 @@ use std::thread;
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// What a caught signal means to a keeper.
+/// Signals as the supervisor distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Caught {
-    /// Some child may have ended.
-    ChildEnded,
-    /// SIGTERM, SIGINT or SIGHUP: end the tree.
-    Ending,
+pub(crate) enum CaughtSignal {
+    /// SIGCHLD: a child may have exited.
+    ChildExited,
+    /// SIGTERM, SIGINT or SIGHUP: stop the tree.
+    Stop,
 }
 
-/// Blocks the signals that matter and starts a thread that turns them into bytes. Programs that are started
-/// afterwards get a clean mask: the keeper asks for one.
-pub(super) fn catch() -> io::Result<UnixStream> {
+/// Blocks SIGCHLD, SIGTERM, SIGINT and SIGHUP and starts a thread that forwards them as bytes.
+///
+/// The mask is inherited; the supervisor resets it for the programs it starts.
+pub(crate) fn catch_signals() -> io::Result<UnixStream> {
     let wanted: SigSet =
         [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
     wanted.thread_block()?;
@@ -27,17 +28,17 @@ pub(super) fn catch() -> io::Result<UnixStream> {
     Ok(ours)
 }
 
-/// The next caught signal; `None` if the thread is gone.
-pub(super) fn next(socket: &mut UnixStream) -> Option<Caught> {
+/// Reads the next signal, blocking; `None` if the thread is gone.
+pub(crate) fn next_signal(socket: &mut UnixStream) -> Option<CaughtSignal> {
     let mut byte = [0];
     socket.read_exact(&mut byte).ok()?;
-    Some(if byte == [b'c'] { Caught::ChildEnded } else { Caught::Ending })
+    Some(if byte == [b'c'] { CaughtSignal::ChildExited } else { CaughtSignal::Stop })
 }
 
 fn forward(wanted: &SigSet, mut socket: &UnixStream) {
     while let Ok(signal) = wanted.wait() {
         let byte = if signal == Signal::SIGCHLD { b"c" } else { b"e" };
-        // A full socket already holds more news than there are kinds of it.
+        // If the socket is full, enough unread bytes wake the reader anyway.
         match socket.write_all(byte) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
             _ => {}

@@ -1,4 +1,4 @@
-//! What is to be started, and why it could not be.
+//! Specification of a process to start, and the errors of starting it.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,115 +6,97 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::wire::Stage;
-use crate::base::RunId;
+use super::supervisor_protocol::SpawnStage;
+use crate::util::RunId;
 
-/// A process to start: everything it gets is written here, nothing is inherited.
+/// Everything a new process gets; nothing is inherited.
 #[derive(Clone, Debug)]
-pub struct Launch {
-    /// Whose process it is: an agent's or a server's name, for people who look at a process list.
+pub struct ProcessSpec {
+    /// Name of the agent or server, shown in the supervisor's arguments in process lists.
     pub label: String,
-    /// The run it belongs to; it and its children carry the id in `ADJUTANT_RUN`.
+    /// Run of the process; its descendants inherit the id in `ADJUTANT_RUN`.
     pub run: RunId,
-    /// The program: a path, or a name looked up in the `PATH` of `environment`.
+    /// A path, or a name that is searched for in the `PATH` of `environment`.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Its whole environment.
+    /// The complete environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Its working folder.
-    pub folder: PathBuf,
-    /// What holds for symlinks on the way to that folder.
-    pub links: Links,
+    /// Working directory.
+    pub working_dir: PathBuf,
+    /// Symbolic links in the path of the working directory.
+    pub symlinks: SymlinkPolicy,
 }
 
-/// What holds for symlinks on the way to a folder.
+/// Handling of symbolic links in the path of the working directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Links {
-    /// They are followed.
+pub enum SymlinkPolicy {
     #[default]
     Follow,
-    /// There are none, since the folder was resolved before. One that has come since leads elsewhere and is refused.
+    /// The path was resolved before; a link that appeared since is refused.
     Refuse,
 }
 
-/// Why a process could not be started.
+/// Reasons why a process could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartFailed {
-    /// No such program.
+pub enum SpawnError {
     #[error("there is no program `{}`: install it, or name another", program.display())]
-    ProgramMissing {
-        /// What was asked for.
-        program: PathBuf,
-    },
-    /// The file is there, but the program that its `#!` line names is not.
+    ProgramMissing { program: PathBuf },
+    /// The script exists, but the interpreter in its `#!` line does not.
     #[error("`{}` needs an interpreter that is not installed: look at its first line", program.display())]
-    InterpreterMissing {
-        /// What was asked for.
-        program: PathBuf,
-    },
-    /// It is there, but no program that may be run.
+    InterpreterMissing { program: PathBuf },
+    /// The file exists but is not an executable program.
     #[error("`{}` may not be executed: is it a program, and is it marked executable?", program.display())]
-    NotExecutable {
-        /// What was asked for.
-        program: PathBuf,
-    },
-    /// The working folder cannot be entered.
+    NotExecutable { program: PathBuf },
+    /// The working directory cannot be entered.
     #[error("the working folder `{}` cannot be entered: create it, or set another `cwd`", folder.display())]
-    Folder {
-        /// The folder.
+    WorkingDir {
         folder: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
-    /// Arguments and environment together are more than the system takes.
+    /// Arguments and environment exceed the limit of the system (`E2BIG`).
     #[error("arguments and environment of `{}` are longer than the system allows: shorten the prompt or the environment", program.display())]
-    TooLong {
-        /// What was asked for.
-        program: PathBuf,
-    },
-    /// Anything else that the system said.
+    ArgumentsTooLong { program: PathBuf },
     #[error("`{}` could not be started", program.display())]
     System {
-        /// What was asked for.
         program: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
-    /// The keeper that was to hold the process could not be started or went away.
+    /// The supervisor could not be started or exited.
     #[error(
-        "the keeper of the process could not do its work: try again, and look at free memory and process limits"
+        "the supervisor of the process failed: try again, and look at free memory and process limits"
     )]
-    Keeper(#[source] io::Error),
+    Supervisor(#[source] io::Error),
 }
 
-impl StartFailed {
-    /// The reason behind a step that failed with an error number.
-    pub(super) fn from_report(launch: &Launch, stage: Stage, errno: i32) -> Self {
+impl SpawnError {
+    /// Maps a stage and an errno reported by the supervisor to an error.
+    pub(crate) fn from_report(launch: &ProcessSpec, stage: SpawnStage, errno: i32) -> Self {
         let source = io::Error::from_raw_os_error(errno);
         match stage {
-            Stage::Folder => Self::Folder { folder: launch.folder.clone(), source },
-            Stage::Keeper => Self::Keeper(source),
-            Stage::Program => Self::from_exec(launch, Errno::from_raw(errno), source),
+            SpawnStage::WorkingDir => {
+                Self::WorkingDir { folder: launch.working_dir.clone(), source }
+            }
+            SpawnStage::Supervisor => Self::Supervisor(source),
+            SpawnStage::Program => Self::from_exec(launch, Errno::from_raw(errno), source),
         }
     }
 
-    fn from_exec(launch: &Launch, errno: Errno, source: io::Error) -> Self {
+    fn from_exec(launch: &ProcessSpec, errno: Errno, source: io::Error) -> Self {
         let program = launch.program.clone();
         match errno {
-            Errno::ENOENT if is_there(launch) => Self::InterpreterMissing { program },
+            Errno::ENOENT if program_file_exists(launch) => Self::InterpreterMissing { program },
             Errno::ENOENT | Errno::ENOTDIR => Self::ProgramMissing { program },
             Errno::EACCES | Errno::ENOEXEC | Errno::EISDIR => Self::NotExecutable { program },
-            Errno::E2BIG => Self::TooLong { program },
+            Errno::E2BIG => Self::ArgumentsTooLong { program },
             _ => Self::System { program, source },
         }
     }
 }
 
-/// Whether the program is a path to a file that exists; a bare name never is.
-fn is_there(launch: &Launch) -> bool {
+/// Returns true if the program is a path to an existing file; false for a bare name.
+fn program_file_exists(launch: &ProcessSpec) -> bool {
     let bare = launch.program.parent() == Some(Path::new(""));
-    !bare && launch.folder.join(&launch.program).exists()
+    !bare && launch.working_dir.join(&launch.program).exists()
 }

@@ -1,9 +1,10 @@
-//! `adjutant __keep`: a small process between the server and a program, which holds the whole tree.
+//! The supervisor (`adjutant __keep`): a process between the server and a program that owns the process tree.
 //!
-//! It is the subreaper of everything the program starts, so whoever loses a parent down there becomes its
-//! child, whatever `setsid` or double fork was tried. It ends the tree when it is asked to, when it is told
-//! by a signal, when the program ends, and when the server is gone (the socket to it closes with it).
-//! It has one thread that forks, because the kernel ties «die with your parent» to the forking thread.
+//! As the subreaper of all descendants it adopts processes that lost their parent, even after `setsid` or a double
+//! fork. It stops the tree on request of the server, on SIGTERM, SIGINT or SIGHUP, when the program exits, and when the
+//! server dies (EOF on the control socket).
+//!
+//! One thread forks and does the work, because the parent-death signal is tied to the thread that forked.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -23,101 +24,115 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::launch::Links;
-use super::signals::{self, Caught};
-use super::wire::{self, Order, REQUEST_BYTES, Report, Request, Stage};
-use super::{program, tree};
+use super::signals::{self, CaughtSignal};
+use super::spec::SymlinkPolicy;
+use super::supervisor_protocol::{
+    COMMAND_BYTES, SpawnRequest, SpawnStage, SupervisorCommand, SupervisorEvent,
+};
+use super::{hidden_commands, supervisor_protocol, tree};
 
-/// How long a tree has after SIGTERM when nobody is left who could say so, or a person asked.
-const UNASKED_GRACE: Duration = Duration::from_secs(1);
-/// How long the others have to end by themselves once the program itself obeyed a SIGTERM.
-const COURTESY: Duration = Duration::from_millis(200);
-/// When to give up on what cannot be killed: another user's process, or one stuck in the kernel.
-const SWEEP_LIMIT: Duration = Duration::from_secs(3);
-/// How often the state of the tree is looked at while it ends.
-const STEP: Duration = Duration::from_millis(5);
-/// A second look in case a signal got lost: other systems than Linux drop a blocked SIGCHLD.
-const SECOND_LOOK: Duration = Duration::from_secs(if cfg!(target_os = "linux") { 30 } else { 1 });
+/// Grace period after SIGTERM if the server is gone or a signal requested the stop.
+const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(1);
+/// Grace period for the descendants after the program itself exited on SIGTERM.
+const DESCENDANTS_GRACE_PERIOD: Duration = Duration::from_millis(200);
+/// Limit for killing processes that survive SIGKILL: those of other users, or stuck in the kernel.
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Poll interval while the tree is being stopped.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Check for exited children without a signal: systems other than Linux may drop a blocked SIGCHLD.
+const RESCAN_INTERVAL: Duration =
+    Duration::from_secs(if cfg!(target_os = "linux") { 30 } else { 1 });
 
-/// Runs `__keep` to the end of the tree.
-pub(super) fn run() -> ExitCode {
-    match Keeper::begin() {
-        Ok(mut keeper) => keeper.keep(),
+/// Runs the supervisor until the tree is gone.
+pub(crate) fn run() -> ExitCode {
+    match Supervisor::start() {
+        Ok(mut supervisor) => supervisor.supervise(),
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-struct Keeper {
-    /// `None` once the server is gone.
+struct Supervisor {
+    /// `None` after the server closed the socket.
     control: Option<UnixStream>,
     signals: UnixStream,
     leader: Pid,
-    /// How the program ended; its pid is free from then on.
-    ended: Option<WaitStatus>,
-    /// When grace is over, once the end has begun.
-    until: Option<Instant>,
+    /// Exit status of the program. From then on its pid may be reused.
+    exit_status: Option<WaitStatus>,
+    /// End of the grace period, once stopping has begun.
+    kill_at: Option<Instant>,
 }
 
-impl Keeper {
-    fn begin() -> io::Result<Self> {
+impl Supervisor {
+    fn start() -> io::Result<Self> {
         let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
         match start_leader(&control) {
             Ok((signals, leader)) => {
-                report(&control, Report::Started { pid: leader.as_raw().cast_unsigned() })?;
-                Ok(Self { control: Some(control), signals, leader, ended: None, until: None })
+                send_event(
+                    &control,
+                    SupervisorEvent::Started { pid: leader.as_raw().cast_unsigned() },
+                )?;
+                Ok(Self {
+                    control: Some(control),
+                    signals,
+                    leader,
+                    exit_status: None,
+                    kill_at: None,
+                })
             }
             Err((stage, error)) => {
                 let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
-                report(&control, Report::Failed { stage, errno })?;
+                send_event(&control, SupervisorEvent::Failed { stage, errno })?;
                 Err(error)
             }
         }
     }
 
-    fn keep(&mut self) -> ExitCode {
-        self.watch();
-        self.wait_for_the_polite();
-        let leftover = i32::try_from(self.sweep()).unwrap_or(i32::MAX);
-        let (report, code) = match self.ended {
-            Some(WaitStatus::Exited(_, code)) => (Report::Exited { code, leftover }, code),
-            Some(WaitStatus::Signaled(_, signal, _)) => {
-                (Report::Signaled { signal: signal as i32, leftover }, 128 + signal as i32)
-            }
+    fn supervise(&mut self) -> ExitCode {
+        self.wait_for_exit();
+        self.wait_for_descendants();
+        let leftover = i32::try_from(self.kill_descendants()).unwrap_or(i32::MAX);
+        let (event, code) = match self.exit_status {
+            Some(WaitStatus::Exited(_, code)) => (SupervisorEvent::Exited { code, leftover }, code),
+            Some(WaitStatus::Signaled(_, signal, _)) => (
+                SupervisorEvent::Signaled { signal: signal as i32, survivors: leftover },
+                128 + signal as i32,
+            ),
             _ => (
-                Report::Signaled { signal: Signal::SIGKILL as i32, leftover },
+                SupervisorEvent::Signaled { signal: Signal::SIGKILL as i32, survivors: leftover },
                 128 + Signal::SIGKILL as i32,
             ),
         };
         if let Some(control) = &self.control {
-            let _ = self::report(control, report);
+            let _ = self::send_event(control, event);
         }
         ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
     }
 
-    /// Waits until the program has ended by itself, or its grace is over.
-    fn watch(&mut self) {
+    /// Waits until the program exits or the grace period ends.
+    fn wait_for_exit(&mut self) {
         loop {
-            self.collect();
+            self.reap();
             let now = Instant::now();
-            if self.ended.is_some() || self.until.is_some_and(|until| until <= now) {
+            if self.exit_status.is_some() || self.kill_at.is_some_and(|until| until <= now) {
                 return;
             }
-            let patience = self.until.map_or(SECOND_LOOK, |until| until - now);
-            let (asked, caught) = self.wait_for_news(patience);
+            let max_wait = self.kill_at.map_or(RESCAN_INTERVAL, |until| until - now);
+            let (asked, caught) = self.wait_readable(max_wait);
             if asked {
-                self.heed_server();
+                self.handle_command();
             }
             if caught {
-                self.heed_signals();
+                self.handle_signal();
             }
         }
     }
 
-    fn wait_for_news(&self, patience: Duration) -> (bool, bool) {
+    fn wait_readable(&self, max_wait: Duration) -> (bool, bool) {
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         polled.extend(self.control.as_ref().map(|c| PollFd::new(c.as_fd(), PollFlags::POLLIN)));
-        let timeout = PollTimeout::try_from(patience.min(SECOND_LOOK)).unwrap_or(PollTimeout::ZERO);
+        let timeout =
+            PollTimeout::try_from(max_wait.min(RESCAN_INTERVAL)).unwrap_or(PollTimeout::ZERO);
         if poll(&mut polled, timeout).is_err() {
             return (false, false);
         }
@@ -125,64 +140,65 @@ impl Keeper {
         (ready(1), ready(0))
     }
 
-    fn heed_server(&mut self) {
-        let mut bytes = [0; REQUEST_BYTES];
+    fn handle_command(&mut self) {
+        let mut bytes = [0; COMMAND_BYTES];
         let read = self.control.as_mut().map(|control| control.read_exact(&mut bytes));
         match read {
-            Some(Ok(())) => match Request::from_bytes(bytes) {
-                Request::End { grace } => self.end(grace),
-                Request::Kill => self.until = Some(Instant::now()),
+            Some(Ok(())) => match SupervisorCommand::from_bytes(bytes) {
+                SupervisorCommand::Stop { grace } => self.stop(grace),
+                SupervisorCommand::Kill => self.kill_at = Some(Instant::now()),
             },
-            _ => self.server_is_gone(),
+            _ => self.handle_server_exit(),
         }
     }
 
-    fn heed_signals(&mut self) {
-        match signals::next(&mut self.signals) {
-            Some(Caught::ChildEnded) => {}
-            Some(Caught::Ending) => self.end(UNASKED_GRACE),
-            None => self.until = Some(Instant::now()),
+    fn handle_signal(&mut self) {
+        match signals::next_signal(&mut self.signals) {
+            Some(CaughtSignal::ChildExited) => {}
+            Some(CaughtSignal::Stop) => self.stop(DEFAULT_GRACE_PERIOD),
+            None => self.kill_at = Some(Instant::now()),
         }
     }
 
-    /// The first request begins the ladder, the second skips what is left of the grace.
-    fn end(&mut self, grace: Duration) {
-        if self.until.is_some() {
-            self.until = Some(Instant::now());
+    /// Sends SIGTERM to the tree; a second request ends the grace period.
+    fn stop(&mut self, grace: Duration) {
+        if self.kill_at.is_some() {
+            self.kill_at = Some(Instant::now());
             return;
         }
-        self.until = Some(Instant::now() + grace);
+        self.kill_at = Some(Instant::now() + grace);
         let _ = killpg(self.leader, Signal::SIGTERM);
         tree::signal_descendants(Signal::SIGTERM);
-        // A stopped process acts on SIGTERM only when it goes on.
+        // A stopped process handles SIGTERM only after SIGCONT.
         tree::signal_descendants(Signal::SIGCONT);
     }
 
-    fn server_is_gone(&mut self) {
+    fn handle_server_exit(&mut self) {
         self.control = None;
-        if self.until.is_none() {
-            self.end(UNASKED_GRACE);
+        if self.kill_at.is_none() {
+            self.stop(DEFAULT_GRACE_PERIOD);
         }
-        let latest = Instant::now() + UNASKED_GRACE;
-        self.until = self.until.map(|until| until.min(latest));
+        let latest = Instant::now() + DEFAULT_GRACE_PERIOD;
+        self.kill_at = self.kill_at.map(|until| until.min(latest));
     }
 
-    /// After a polite end of the program, its children may finish what they do on SIGTERM, for a moment.
-    fn wait_for_the_polite(&mut self) {
-        let Some(until) = self.until else { return };
-        let until = until.min(Instant::now() + COURTESY);
-        while Instant::now() < until && tree::each_descendant(Pid::this().as_raw(), |_| {}) > 0 {
+    /// Gives descendants at most 200 ms to handle SIGTERM after the program exited.
+    fn wait_for_descendants(&mut self) {
+        let Some(until) = self.kill_at else { return };
+        let until = until.min(Instant::now() + DESCENDANTS_GRACE_PERIOD);
+        while Instant::now() < until && tree::for_each_descendant(Pid::this().as_raw(), |_| {}) > 0
+        {
             self.pause();
         }
     }
 
-    /// Kills until nothing is left, and says how many could not be killed.
-    fn sweep(&mut self) -> usize {
-        let give_up = Instant::now() + SWEEP_LIMIT;
-        // Mostly nothing is left, and whoever has no children has no descendants: no look at all processes then.
-        while self.collect() == Family::Some {
-            // INVARIANT: while the program is not collected, its pid, and so its group, is nobody else's.
-            if self.ended.is_none() {
+    /// Sends SIGKILL until no descendant is left, for at most 3 s. Returns the number of those still alive.
+    fn kill_descendants(&mut self) -> usize {
+        let give_up = Instant::now() + SWEEP_TIMEOUT;
+        // A process without children has no descendants: usually `/proc` need not be read at all.
+        while self.reap() == ChildState::HasChildren {
+            // INVARIANT: while the program is not reaped, its pid, and thus its process group, cannot be reused.
+            if self.exit_status.is_none() {
                 let _ = killpg(self.leader, Signal::SIGKILL);
             }
             let alive = tree::signal_descendants(Signal::SIGKILL);
@@ -196,115 +212,120 @@ impl Keeper {
 
     fn pause(&mut self) {
         let mut polled = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let timeout = PollTimeout::try_from(STEP).unwrap_or(PollTimeout::ZERO);
+        let timeout = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO);
         if poll(&mut polled, timeout).is_ok_and(|ready| ready > 0) {
-            signals::next(&mut self.signals);
+            signals::next_signal(&mut self.signals);
         }
     }
 
-    /// Collects every child that has ended: the program and orphans that came to us.
-    fn collect(&mut self) -> Family {
+    /// Reaps all exited children: the program and adopted orphans.
+    fn reap(&mut self) -> ChildState {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) => return Family::Some,
-                Ok(status) if status.pid() == Some(self.leader) => self.ended = Some(status),
+                Ok(WaitStatus::StillAlive) => return ChildState::HasChildren,
+                Ok(status) if status.pid() == Some(self.leader) => self.exit_status = Some(status),
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => return Family::None,
+                Err(_) => return ChildState::NoChildren,
             }
         }
     }
 }
 
-/// Whether there are children at all.
+/// Result of reaping: children left or none.
 #[derive(PartialEq, Eq)]
-enum Family {
-    Some,
-    None,
+enum ChildState {
+    HasChildren,
+    NoChildren,
 }
 
-type Step<T> = Result<T, (Stage, io::Error)>;
+type SpawnResult<T> = Result<T, (SpawnStage, io::Error)>;
 
-fn start_leader(control: &UnixStream) -> Step<(UnixStream, Pid)> {
-    let ours = |error| (Stage::Keeper, error);
-    settle().map_err(ours)?;
-    let signals = signals::catch().map_err(ours)?;
-    let descriptors = wire::receive_descriptors(control).map_err(ours)?;
-    let order = Order::read_from(&mut &*control).map_err(ours)?;
-    enter_folder(&order).map_err(|error| (Stage::Folder, error))?;
-    let leader = spawn(order, descriptors)?;
-    // The keeper must not keep a folder from being unmounted or removed.
+fn start_leader(control: &UnixStream) -> SpawnResult<(UnixStream, Pid)> {
+    let ours = |error| (SpawnStage::Supervisor, error);
+    create_session().map_err(ours)?;
+    let signals = signals::catch_signals().map_err(ours)?;
+    let descriptors = supervisor_protocol::receive_descriptors(control).map_err(ours)?;
+    let request = SpawnRequest::read_from(&mut &*control).map_err(ours)?;
+    enter_working_dir(&request).map_err(|error| (SpawnStage::WorkingDir, error))?;
+    let leader = spawn(request, descriptors)?;
+    // The supervisor must not keep the directory from being unmounted or removed.
     std::env::set_current_dir(Path::new("/")).map_err(ours)?;
     Ok((signals, leader))
 }
 
-/// From here on it is held, whatever becomes of its name: the program is started in it.
-fn enter_folder(order: &Order) -> io::Result<()> {
-    std::env::set_current_dir(&order.folder)?;
-    if order.links == Links::Refuse && std::env::current_dir()? != Path::new(&order.folder) {
+/// Changes the working directory; the program inherits it even if its path is replaced afterwards.
+fn enter_working_dir(request: &SpawnRequest) -> io::Result<()> {
+    std::env::set_current_dir(&request.working_dir)?;
+    if request.symlinks == SymlinkPolicy::Refuse
+        && std::env::current_dir()? != Path::new(&request.working_dir)
+    {
         return Err(Errno::ELOOP.into());
     }
     Ok(())
 }
 
-/// A session of its own: no terminal whose keys could be forged or whose Ctrl-C would come twice.
-fn settle() -> io::Result<()> {
+/// Starts a new session: without a controlling terminal no input can be injected, and Ctrl-C reaches us only once.
+fn create_session() -> io::Result<()> {
     nix::unistd::setsid()?;
-    adopt()
+    become_subreaper()
 }
 
 #[cfg(target_os = "linux")]
-fn adopt() -> io::Result<()> {
+fn become_subreaper() -> io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"adjutant-keep");
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn adopt() -> io::Result<()> {
+fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the shim in a group of its own, and returns when it has become the program.
-fn spawn(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> Step<Pid> {
-    let (mut ours, theirs) = UnixStream::pair().map_err(|error| (Stage::Keeper, error))?;
-    let leader = spawn_shim(order, [theirs.as_fd(), stdout.as_fd(), stderr.as_fd()])
-        .map_err(|error| (Stage::Program, error))?;
+/// Starts the exec shim in its own process group and returns once it has executed the program.
+fn spawn(request: SpawnRequest, [stdin, stdout, stderr]: [OwnedFd; 3]) -> SpawnResult<Pid> {
+    let (mut ours, theirs) = UnixStream::pair().map_err(|error| (SpawnStage::Supervisor, error))?;
+    let leader = spawn_shim(request, [theirs.as_fd(), stdout.as_fd(), stderr.as_fd()])
+        .map_err(|error| (SpawnStage::Program, error))?;
     drop((theirs, stdout, stderr));
-    wire::send_descriptors(&ours, &[stdin.as_fd()]).map_err(|error| (Stage::Keeper, error))?;
+    supervisor_protocol::send_descriptors(&ours, &[stdin.as_fd()])
+        .map_err(|error| (SpawnStage::Supervisor, error))?;
     let mut errno = [0; 4];
     if ours.read_exact(&mut errno).is_err() {
-        // Closed without a word: the program runs.
+        // Closed without an error number: `exec` succeeded.
         return Ok(leader);
     }
     let _ = waitpid(leader, None);
-    Err((Stage::Program, io::Error::from_raw_os_error(i32::from_le_bytes(errno))))
+    Err((SpawnStage::Program, io::Error::from_raw_os_error(i32::from_le_bytes(errno))))
 }
 
-fn spawn_shim(order: Order, descriptors: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
+fn spawn_shim(request: SpawnRequest, descriptors: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
     let mut actions = PosixSpawnFileActions::init()?;
     for (number, descriptor) in (0..).zip(descriptors) {
         actions.add_dup2(descriptor.as_raw_fd(), number)?;
     }
-    let keeper = std::process::id().to_string().into();
-    let own = ["adjutant".into(), "__exec".into(), keeper, order.program];
-    let arguments = own.into_iter().chain(order.arguments).map(c_string);
-    // Of a name that comes twice, the last one counts.
-    let environment: BTreeMap<_, _> = order.environment.into_iter().collect();
+    let supervisor = std::process::id().to_string().into();
+    let own = ["adjutant".into(), "__exec".into(), supervisor, request.program];
+    let arguments = own.into_iter().chain(request.arguments).map(c_string);
+    // If a variable occurs twice, the last value is used.
+    let environment: BTreeMap<_, _> = request.environment.into_iter().collect();
     let environment = environment.into_iter().map(|(name, value)| {
         c_string([name.as_os_str(), OsStr::new("="), value.as_os_str()].into_iter().collect())
     });
     let leader = posix_spawnp(
-        &c_string(program::own().into())?,
+        &c_string(hidden_commands::own_program().into())?,
         &actions,
-        &fresh_group_and_signals()?,
+        &reset_group_and_signals()?,
         &arguments.collect::<io::Result<Vec<_>>>()?,
         &environment.collect::<io::Result<Vec<_>>>()?,
     )?;
     Ok(leader)
 }
 
-/// A shell starts what it puts into the background with SIGINT ignored, `nohup` does so with SIGHUP, and what is
-/// ignored stays so through every `exec`: `std` would hand it on to the program, which then could not be told.
-fn fresh_group_and_signals() -> io::Result<PosixSpawnAttr> {
+/// Resets signal dispositions and the signal mask and creates a process group.
+///
+/// Shells start background jobs with SIGINT ignored, `nohup` ignores SIGHUP, and ignored signals stay ignored across
+/// `exec`. `std` does not reset them, so the program could not be stopped with them.
+fn reset_group_and_signals() -> io::Result<PosixSpawnAttr> {
     let mut attributes = PosixSpawnAttr::init()?;
     attributes.set_flags(
         PosixSpawnFlags::POSIX_SPAWN_SETPGROUP
@@ -321,6 +342,6 @@ fn c_string(text: OsString) -> io::Result<CString> {
     Ok(CString::new(text.into_vec())?)
 }
 
-fn report(mut control: &UnixStream, report: Report) -> io::Result<()> {
-    control.write_all(&report.to_bytes())
+fn send_event(mut control: &UnixStream, event: SupervisorEvent) -> io::Result<()> {
+    control.write_all(&event.to_bytes())
 }

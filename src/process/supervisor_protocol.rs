@@ -1,7 +1,7 @@
-//! What the server, a keeper and the shim say to each other over their sockets.
+//! Protocol between server, supervisor and exec shim on their sockets.
 //!
-//! Both ends are always the same build, so the format is as plain as can be: counted strings one way,
-//! frames of a fixed size the other.
+//! Both ends are the same build, so the format has no versions: length-prefixed strings to the supervisor, fixed-size
+//! frames back.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -15,27 +15,27 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::launch::Links;
+use super::spec::SymlinkPolicy;
 
-/// Far above what a system takes as arguments and environment; a guard against nonsense alone.
-const MOST_BYTES: u32 = 64 << 20;
+/// Limit for a length prefix: 64 MiB, far above the kernel's limit for arguments and environment.
+const MAX_LENGTH: u32 = 64 << 20;
 
-/// What the keeper is to start.
+/// The process to start, sent by the server to the supervisor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Order {
-    pub(super) folder: OsString,
-    pub(super) links: Links,
-    pub(super) program: OsString,
-    pub(super) arguments: Vec<OsString>,
-    pub(super) environment: Vec<(OsString, OsString)>,
+pub(crate) struct SpawnRequest {
+    pub(crate) working_dir: OsString,
+    pub(crate) symlinks: SymlinkPolicy,
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
-impl Order {
-    /// The order as bytes, its length in front.
-    pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+impl SpawnRequest {
+    /// Encodes the request with its length in front.
+    pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        put_text(&mut bytes, &self.folder)?;
-        put_count(&mut bytes, usize::from(self.links == Links::Refuse))?;
+        put_text(&mut bytes, &self.working_dir)?;
+        put_count(&mut bytes, usize::from(self.symlinks == SymlinkPolicy::Refuse))?;
         put_text(&mut bytes, &self.program)?;
         put_count(&mut bytes, self.arguments.len())?;
         for argument in &self.arguments {
@@ -52,14 +52,15 @@ impl Order {
         Ok(framed)
     }
 
-    /// Reads an order to its end.
-    pub(super) fn read_from(source: &mut impl Read) -> io::Result<Self> {
+    /// Reads and decodes a request.
+    pub(crate) fn read_from(source: &mut impl Read) -> io::Result<Self> {
         let length = take_count(source)?;
         let mut bytes = vec![0; length as usize];
         source.read_exact(&mut bytes)?;
         let mut rest = bytes.as_slice();
-        let folder = take_text(&mut rest)?;
-        let links = if take_count(&mut rest)? == 0 { Links::Follow } else { Links::Refuse };
+        let working_dir = take_text(&mut rest)?;
+        let symlinks =
+            if take_count(&mut rest)? == 0 { SymlinkPolicy::Follow } else { SymlinkPolicy::Refuse };
         let program = take_text(&mut rest)?;
         let count = take_count(&mut rest)?;
         let arguments = (0..count).map(|_| take_text(&mut rest)).collect::<io::Result<_>>()?;
@@ -67,114 +68,114 @@ impl Order {
         let environment = (0..count)
             .map(|_| Ok((take_text(&mut rest)?, take_text(&mut rest)?)))
             .collect::<io::Result<_>>()?;
-        Ok(Self { folder, links, program, arguments, environment })
+        Ok(Self { working_dir, symlinks, program, arguments, environment })
     }
 }
 
-/// Where a start failed.
+/// The stage in which a start failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Entering the working folder.
-    Folder,
+pub(crate) enum SpawnStage {
+    /// Entering the working directory.
+    WorkingDir,
     /// Executing the program.
     Program,
-    /// The keeper's own work.
-    Keeper,
+    /// The supervisor's own work.
+    Supervisor,
 }
 
-/// What a keeper tells its server.
+/// Events sent by the supervisor to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Report {
+pub(crate) enum SupervisorEvent {
     /// The program runs under this pid.
     Started { pid: u32 },
-    /// It does not.
-    Failed { stage: Stage, errno: i32 },
-    /// It ended, and all its descendants but `leftover` are gone.
+    /// The program could not be started.
+    Failed { stage: SpawnStage, errno: i32 },
+    /// The program exited. Its descendants are gone, except `survivors` many.
     Exited { code: i32, leftover: i32 },
-    /// The same, by a signal.
-    Signaled { signal: i32, leftover: i32 },
+    /// A signal killed the program. Its descendants are gone, except `survivors` many.
+    Signaled { signal: i32, survivors: i32 },
 }
 
-/// Bytes of one report.
-pub(super) const REPORT_BYTES: usize = 9;
+/// Size of an encoded event.
+pub(crate) const EVENT_BYTES: usize = 9;
 
-impl Report {
-    pub(super) fn to_bytes(self) -> [u8; REPORT_BYTES] {
+impl SupervisorEvent {
+    pub(crate) fn to_bytes(self) -> [u8; EVENT_BYTES] {
         let (tag, first, second) = match self {
             Self::Started { pid } => (b'S', pid.cast_signed(), 0),
-            Self::Failed { stage: Stage::Folder, errno } => (b'F', errno, 0),
-            Self::Failed { stage: Stage::Program, errno } => (b'P', errno, 0),
-            Self::Failed { stage: Stage::Keeper, errno } => (b'K', errno, 0),
+            Self::Failed { stage: SpawnStage::WorkingDir, errno } => (b'F', errno, 0),
+            Self::Failed { stage: SpawnStage::Program, errno } => (b'P', errno, 0),
+            Self::Failed { stage: SpawnStage::Supervisor, errno } => (b'K', errno, 0),
             Self::Exited { code, leftover } => (b'E', code, leftover),
-            Self::Signaled { signal, leftover } => (b'G', signal, leftover),
+            Self::Signaled { signal, survivors: leftover } => (b'G', signal, leftover),
         };
-        let mut bytes = [tag; REPORT_BYTES];
+        let mut bytes = [tag; EVENT_BYTES];
         let numbers = first.to_le_bytes().into_iter().chain(second.to_le_bytes());
         bytes.iter_mut().skip(1).zip(numbers).for_each(|(slot, byte)| *slot = byte);
         bytes
     }
 
-    pub(super) fn from_bytes(bytes: [u8; REPORT_BYTES]) -> io::Result<Self> {
+    pub(crate) fn from_bytes(bytes: [u8; EVENT_BYTES]) -> io::Result<Self> {
         let [tag, numbers @ ..] = bytes;
-        let first = i32::from_le_bytes(*numbers.first_chunk().ok_or_else(nonsense)?);
-        let second = i32::from_le_bytes(*numbers.last_chunk().ok_or_else(nonsense)?);
+        let first = i32::from_le_bytes(*numbers.first_chunk().ok_or_else(invalid_data)?);
+        let second = i32::from_le_bytes(*numbers.last_chunk().ok_or_else(invalid_data)?);
         let failed = |stage| Self::Failed { stage, errno: first };
         match tag {
             b'S' => Ok(Self::Started { pid: first.cast_unsigned() }),
-            b'F' => Ok(failed(Stage::Folder)),
-            b'P' => Ok(failed(Stage::Program)),
-            b'K' => Ok(failed(Stage::Keeper)),
+            b'F' => Ok(failed(SpawnStage::WorkingDir)),
+            b'P' => Ok(failed(SpawnStage::Program)),
+            b'K' => Ok(failed(SpawnStage::Supervisor)),
             b'E' => Ok(Self::Exited { code: first, leftover: second }),
-            b'G' => Ok(Self::Signaled { signal: first, leftover: second }),
-            _ => Err(nonsense()),
+            b'G' => Ok(Self::Signaled { signal: first, survivors: second }),
+            _ => Err(invalid_data()),
         }
     }
 }
 
-/// What a server asks of a keeper. A second request of any kind skips the grace.
+/// Commands sent by the server to a running supervisor. A second command of any kind skips the grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Request {
-    /// SIGTERM, and SIGKILL after the grace.
-    End { grace: Duration },
-    /// SIGKILL at once.
+pub(crate) enum SupervisorCommand {
+    /// SIGTERM, and SIGKILL after the grace period.
+    Stop { grace: Duration },
+    /// SIGKILL.
     Kill,
 }
 
-/// Bytes of one request.
-pub(super) const REQUEST_BYTES: usize = 5;
+/// Size of an encoded command.
+pub(crate) const COMMAND_BYTES: usize = 5;
 
-impl Request {
-    pub(super) fn to_bytes(self) -> [u8; REQUEST_BYTES] {
+impl SupervisorCommand {
+    pub(crate) fn to_bytes(self) -> [u8; COMMAND_BYTES] {
         let (tag, grace) = match self {
-            Self::End { grace } => (b'T', u32::try_from(grace.as_millis()).unwrap_or(u32::MAX)),
+            Self::Stop { grace } => (b'T', u32::try_from(grace.as_millis()).unwrap_or(u32::MAX)),
             Self::Kill => (b'K', 0),
         };
         let [a, b, c, d] = grace.to_le_bytes();
         [tag, a, b, c, d]
     }
 
-    pub(super) fn from_bytes([tag, a, b, c, d]: [u8; REQUEST_BYTES]) -> Self {
+    pub(crate) fn from_bytes([tag, a, b, c, d]: [u8; COMMAND_BYTES]) -> Self {
         let grace = Duration::from_millis(u64::from(u32::from_le_bytes([a, b, c, d])));
-        if tag == b'T' { Self::End { grace } } else { Self::Kill }
+        if tag == b'T' { Self::Stop { grace } } else { Self::Kill }
     }
 }
 
-/// Sends descriptors, with one byte to carry them.
-pub(super) fn send_descriptors(
+/// Sends file descriptors (`SCM_RIGHTS`), with one byte to carry them.
+pub(crate) fn send_descriptors(
     socket: impl AsFd,
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(nonsense());
+        return Err(invalid_data());
     }
     sendmsg(socket, &[IoSlice::new(b"d")], &mut ancillary, SendFlags::empty())?;
     Ok(())
 }
 
-/// Receives exactly `N` descriptors; none of them survives an exec.
-pub(super) fn receive_descriptors<const N: usize>(socket: impl AsFd) -> io::Result<[OwnedFd; N]> {
+/// Receives exactly `N` file descriptors, close-on-exec.
+pub(crate) fn receive_descriptors<const N: usize>(socket: impl AsFd) -> io::Result<[OwnedFd; N]> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
@@ -189,7 +190,7 @@ pub(super) fn receive_descriptors<const N: usize>(socket: impl AsFd) -> io::Resu
             descriptors.extend(rights);
         }
     }
-    descriptors.try_into().map_err(|_| nonsense())
+    descriptors.try_into().map_err(|_| invalid_data())
 }
 
 #[cfg(target_os = "linux")]
@@ -204,7 +205,7 @@ fn receive_flags() -> RecvFlags {
 
 fn put_count(bytes: &mut Vec<u8>, count: usize) -> io::Result<()> {
     let count =
-        u32::try_from(count).ok().filter(|count| *count <= MOST_BYTES).ok_or_else(too_long)?;
+        u32::try_from(count).ok().filter(|count| *count <= MAX_LENGTH).ok_or_else(too_long)?;
     bytes.write_all(&count.to_le_bytes())
 }
 
@@ -217,7 +218,7 @@ fn take_count(source: &mut impl Read) -> io::Result<u32> {
     let mut bytes = [0; 4];
     source.read_exact(&mut bytes)?;
     let count = u32::from_le_bytes(bytes);
-    if count > MOST_BYTES { Err(nonsense()) } else { Ok(count) }
+    if count > MAX_LENGTH { Err(invalid_data()) } else { Ok(count) }
 }
 
 fn take_text(source: &mut impl Read) -> io::Result<OsString> {
@@ -230,7 +231,7 @@ fn too_long() -> io::Error {
     io::Error::from_raw_os_error(nix::errno::Errno::E2BIG as i32)
 }
 
-fn nonsense() -> io::Error {
+fn invalid_data() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
@@ -240,32 +241,35 @@ mod tests {
     use test_case::test_case;
 
     #[test]
-    fn an_order_comes_out_as_it_went_in() {
-        let order = Order {
-            folder: "/tmp".into(),
-            links: Links::Refuse,
+    fn spawn_requests_round_trip() {
+        let request = SpawnRequest {
+            working_dir: "/tmp".into(),
+            symlinks: SymlinkPolicy::Refuse,
             program: OsString::from_vec(vec![0xff, b'x']),
             arguments: vec!["".into(), "a b\n".into()],
             environment: vec![("A".into(), "=".into())],
         };
-        let bytes = order.to_bytes().unwrap();
-        assert_eq!(Order::read_from(&mut bytes.as_slice()).unwrap(), order);
+        let bytes = request.to_bytes().unwrap();
+        assert_eq!(SpawnRequest::read_from(&mut bytes.as_slice()).unwrap(), request);
         let cut = bytes.len() - 1;
-        assert!(Order::read_from(&mut &bytes[..cut]).is_err(), "a torn order is refused");
+        assert!(SpawnRequest::read_from(&mut &bytes[..cut]).is_err(), "a torn order is refused");
     }
 
-    #[test_case(Report::Started { pid: u32::MAX })]
-    #[test_case(Report::Failed { stage: Stage::Program, errno: 2 })]
-    #[test_case(Report::Exited { code: 255, leftover: 3 })]
-    #[test_case(Report::Signaled { signal: 9, leftover: 0 })]
-    fn reports_come_out_as_they_went_in(report: Report) {
-        assert_eq!(Report::from_bytes(report.to_bytes()).unwrap(), report);
+    #[test_case(SupervisorEvent::Started { pid: u32::MAX })]
+    #[test_case(SupervisorEvent::Failed { stage: SpawnStage::Program, errno: 2 })]
+    #[test_case(SupervisorEvent::Exited { code: 255, leftover: 3 })]
+    #[test_case(SupervisorEvent::Signaled { signal: 9, survivors: 0 })]
+    fn events_round_trip(event: SupervisorEvent) {
+        assert_eq!(SupervisorEvent::from_bytes(event.to_bytes()).unwrap(), event);
     }
 
     #[test]
-    fn a_grace_beyond_all_measure_is_cut() {
-        let endless = Request::End { grace: Duration::from_secs(u64::MAX) };
+    fn long_grace_periods_are_capped() {
+        let endless = SupervisorCommand::Stop { grace: Duration::from_secs(u64::MAX) };
         let grace = Duration::from_millis(u64::from(u32::MAX));
-        assert_eq!(Request::from_bytes(endless.to_bytes()), Request::End { grace });
+        assert_eq!(
+            SupervisorCommand::from_bytes(endless.to_bytes()),
+            SupervisorCommand::Stop { grace }
+        );
     }
 }

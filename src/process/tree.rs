@@ -1,7 +1,6 @@
-//! The descendants of a process, as `/proc` shows them, and signals that reach exactly them.
+//! Process tree read from `/proc`, and signals sent via pidfds.
 //!
-//! Elsewhere than on Linux there is no `/proc`: nothing is found there, and ending a run rests on its
-//! process group alone.
+//! Linux only. Elsewhere no process is found, and stopping a run relies on its process group.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,22 +8,24 @@ use std::fs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-pub(super) use crate::base::ProcessStat as Stat;
+pub(crate) use super::proc_stat::ProcessStat as Stat;
 
-/// Reaching a process that was looked at.
-pub(super) trait Reach {
-    /// Sends a signal to exactly this process; says whether it was sent.
+/// Sends signals to a process identified by pid and start time.
+pub(crate) trait SignalExt {
+    /// Sends a signal to exactly this process; returns false if it was not sent.
     fn signal(&self, signal: Signal) -> bool;
 }
 
-impl Reach for Stat {
+impl SignalExt for Stat {
     fn signal(&self, signal: Signal) -> bool {
         pinned::signal(self, signal)
     }
 }
 
-/// All processes, by ascending pid.
-pub(super) fn every_process() -> impl Iterator<Item = Stat> {
+/// Returns all processes by ascending pid.
+pub(crate) fn all_processes() -> impl Iterator<Item = Stat> {
+    #[cfg(test)]
+    tests::PROCESS_TABLE_READS.set(tests::PROCESS_TABLE_READS.get() + 1);
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -32,18 +33,18 @@ pub(super) fn every_process() -> impl Iterator<Item = Stat> {
         .filter_map(Stat::read)
 }
 
-/// Acts on each descendant of `root` as soon as it is seen, and says how many were alive.
+/// Calls `act` for each living descendant of `root` and returns their number.
 ///
-/// Pids ascend, so children that a descendant makes during the walk are mostly met later in the same walk.
-pub(super) fn each_descendant(root: i32, mut act: impl FnMut(&Stat)) -> usize {
+/// Pids ascend, so children forked during the walk are mostly found in the same walk.
+pub(crate) fn for_each_descendant(root: i32, mut act: impl FnMut(&Stat)) -> usize {
     let mut family = HashSet::from([root]);
     let mut alive = 0;
-    for process in every_process() {
+    for process in all_processes() {
         if !family.contains(&process.parent) {
             continue;
         }
         family.insert(process.pid);
-        if !process.has_ended() {
+        if !process.is_dead() {
             alive += 1;
             act(&process);
         }
@@ -51,12 +52,12 @@ pub(super) fn each_descendant(root: i32, mut act: impl FnMut(&Stat)) -> usize {
     alive
 }
 
-/// Sends a signal to each living descendant of this process, and says how many there were.
-pub(super) fn signal_descendants(signal: Signal) -> usize {
+/// Sends a signal to each living descendant of this process and returns their number.
+pub(crate) fn signal_descendants(signal: Signal) -> usize {
     let own = Pid::this().as_raw();
-    each_descendant(own, |process| {
-        // INVARIANT: only this thread collects children, so the pid of a direct child cannot be reused.
-        // A system without pidfds reaches deeper ones too, one walk later: their orphans become direct children.
+    for_each_descendant(own, |process| {
+        // INVARIANT: only this thread reaps children, so the pid of a direct child cannot be reused. Systems without
+        // pidfds reach deeper descendants one walk later, when their orphans have become direct children.
         if process.parent == own {
             let _ = kill(Pid::from_raw(process.pid), signal);
         } else {
@@ -72,11 +73,12 @@ mod pinned {
 
     use super::Stat;
 
-    /// The handle is opened first and the start time compared after: from then on it cannot mean another.
-    pub(super) fn signal(process: &Stat, signal: Signal) -> bool {
+    /// Opens the pidfd first and compares the start time afterwards: from then on the pidfd cannot mean another
+    /// process.
+    pub(crate) fn signal(process: &Stat, signal: Signal) -> bool {
         let Some(pid) = Pid::from_raw(process.pid) else { return false };
         let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
-        let same = Stat::read(process.pid).is_some_and(|now| now.started == process.started);
+        let same = Stat::read(process.pid).is_some_and(|now| now.start_time == process.start_time);
         let Some(kind) = Kind::from_named_raw(signal as i32) else { return false };
         same && pidfd_send_signal(handle, kind).is_ok()
     }
@@ -88,19 +90,25 @@ mod pinned {
 
     use super::Stat;
 
-    pub(super) fn signal(_: &Stat, _: Signal) -> bool {
+    pub(crate) fn signal(_: &Stat, _: Signal) -> bool {
         false
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Number of times this thread has read the process table.
+        pub(crate) static PROCESS_TABLE_READS: Cell<usize> = const { Cell::new(0) };
+    }
 
     #[test]
-    fn f2_a_signal_for_an_earlier_process_of_the_same_pid_is_not_sent() {
+    fn f2_a_reused_pid_is_not_signalled() {
         let own = Stat::read(std::process::id().cast_signed()).unwrap();
-        let earlier = Stat { started: own.started - 1, ..own };
+        let earlier = Stat { start_time: own.start_time - 1, ..own };
         assert!(!earlier.signal(Signal::SIGKILL), "this test would not go on otherwise");
     }
 }

@@ -1,312 +1,323 @@
-//! How many runs at once: in all, per agent, on this machine, and while there is memory.
+//! Admission control: limits on concurrent runs in this process, per agent and per machine, and a memory floor.
 //!
-//! Those who must wait stand in line: the agents take turns, and within one agent the first comes first.
+//! Waiting runs are served round robin between agents and first in, first out within an agent.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::machine::MachineCap;
-use super::memory;
-use crate::base::{AgentName, FileLock};
+use super::machine_limit::MachineLimit;
+use crate::process::memory;
+use crate::store::FileLock;
+use crate::util::{AgentName, Mutex};
 
-/// Between two looks at things that nobody tells us about: slots of other processes, and memory.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Memory that is short for a moment is waited for, not longer.
-const MEMORY_PATIENCE: Duration = Duration::from_secs(2);
+/// Poll interval for conditions without notification: slots of other processes, and available memory.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Wait for memory before a run is rejected with [`AdmissionError::LowMemory`].
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many at once.
+/// Limits for concurrent runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdmissionLimits {
-    /// Runs at once in this process.
+pub(crate) struct AdmissionLimits {
+    /// Concurrent runs in this process.
     pub max_runs: u32,
-    /// How many may wait; more are refused.
+    /// Waiting runs in this process; further ones are rejected.
     pub max_waiting: u32,
-    /// Runs at once of all Adjutant processes of this user on this machine, if there is a limit.
-    pub machine: Option<MachineCap>,
-    /// Bytes of memory that must be available for a new process; 0 for no such limit.
+    /// Limit for all Adjutant processes of this user on this machine, if any.
+    pub machine: Option<MachineLimit>,
+    /// Bytes of memory that must be available to start a process; 0 disables the check.
     pub memory_floor: u64,
 }
 
-/// Why a run was not let in.
+/// Reasons why a run was not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The line is full.
-    #[error(
-        "{running} runs are going on and {waiting} wait already: wait for one to end (`adjutant runs list`), or raise `max_runs` or `max_queue` in agents/defaults.yaml"
-    )]
-    LineFull {
-        /// How many run.
-        running: u32,
-        /// How many wait.
-        waiting: u32,
-    },
-    /// Too little memory.
-    #[error(
-        "only {available_mib} MiB of memory are available and a new run needs {floor_mib}: end something, or lower `min_free_memory_mb` in agents/defaults.yaml"
-    )]
-    LowMemory {
-        /// What there is.
-        available_mib: u64,
-        /// What there must be.
-        floor_mib: u64,
-    },
+pub(crate) enum AdmissionError {
+    /// The queue is full.
+    #[error("{running} runs are going on and {waiting} wait already")]
+    QueueFull { running: u32, waiting: u32 },
+    /// Less memory than the floor was available for 2 s.
+    #[error("only {available_mib} MiB of memory are available and a new run needs {floor_mib}")]
+    LowMemory { available_mib: u64, floor_mib: u64 },
 }
 
-/// How many run and wait.
+impl AdmissionError {
+    /// Returns advice for the user.
+    pub(crate) fn help(&self) -> &'static str {
+        match self {
+            Self::QueueFull { .. } => {
+                "wait for one to end (`adjutant runs list`), or raise `max_runs` or `max_queue` in agents/defaults.yaml"
+            }
+            Self::LowMemory { .. } => {
+                "end something, or lower `min_free_memory_mb` in agents/defaults.yaml"
+            }
+        }
+    }
+}
+
+/// Numbers of running and waiting runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
-    /// Let in and not yet over.
+pub struct AdmissionCounts {
+    /// Admitted and not finished.
     pub running: u32,
-    /// In line.
     pub waiting: u32,
 }
 
-/// The door. Clones are the same door.
+/// Admission control of one process. Clones share their state.
 #[derive(Clone, Debug)]
-pub struct Admission {
-    door: Arc<Mutex<Door>>,
+pub(crate) struct Admission {
+    state: Arc<Mutex<AdmissionState>>,
 }
 
-/// Leave to run one process; given back when dropped.
+/// Permission to run one process; released when dropped.
 #[derive(Debug)]
-pub struct Permit {
-    _seat: Seat,
-    _slot: Option<FileLock>,
+pub(crate) struct Permit {
+    _running: RunningSlot,
+    _machine_slot: Option<FileLock>,
 }
 
 impl Admission {
-    /// A door with these limits.
-    pub fn new(limits: AdmissionLimits) -> Self {
-        let door = Door {
+    pub(crate) fn new(limits: AdmissionLimits) -> Self {
+        let locked = AdmissionState {
             limits,
             running: 0,
             waiting: 0,
-            lines: HashMap::new(),
-            turns: VecDeque::new(),
-            tickets: 0,
+            queues: HashMap::new(),
+            rotation: VecDeque::new(),
+            last_ticket: 0,
         };
-        Self { door: Arc::new(Mutex::new(door)) }
+        Self { state: Arc::new(Mutex::new(locked)) }
     }
 
-    /// Changes the limits for whoever comes or waits; nobody who runs is sent away.
-    pub fn set_limits(&self, limits: AdmissionLimits) {
-        lock(&self.door).limits = limits;
-        call_next(&self.door);
+    /// Replaces the limits for waiting and future runs. Running ones are not stopped.
+    pub(crate) fn set_limits(&self, limits: AdmissionLimits) {
+        lock_state(&self.state).limits = limits;
+        start_waiting(&self.state);
     }
 
-    /// How many run and wait now.
-    pub fn counts(&self) -> Counts {
-        let door = lock(&self.door);
-        Counts { running: door.running, waiting: door.waiting }
+    pub(crate) fn counts(&self) -> AdmissionCounts {
+        let locked = lock_state(&self.state);
+        AdmissionCounts { running: locked.running, waiting: locked.waiting }
     }
 
-    /// Waits until this agent may run once more. Dropping the future gives the place in line away.
-    pub async fn admit(
+    /// Waits without limit until the agent may start a run.
+    ///
+    /// Fails immediately if the queue is full, and after 2 s if memory is low. Cancel-safe: dropping the future gives
+    /// up the position in the queue.
+    pub(crate) async fn admit(
         &self,
         agent: &AgentName,
         per_agent: Option<u32>,
-    ) -> Result<Permit, Refused> {
-        let seat = self.seat(agent, per_agent.unwrap_or(u32::MAX)).await?;
+    ) -> Result<Permit, AdmissionError> {
+        let running_slot = self.wait_for_slot(agent, per_agent.unwrap_or(u32::MAX)).await?;
         let (floor, machine) = {
-            let door = lock(&self.door);
-            (door.limits.memory_floor, door.limits.machine.clone())
+            let locked = lock_state(&self.state);
+            (locked.limits.memory_floor, locked.limits.machine.clone())
         };
-        enough_memory(floor).await?;
+        wait_for_memory(floor).await?;
         let slot = match machine {
-            Some(cap) => free_slot(&cap).await,
+            Some(cap) => wait_for_machine_slot(&cap).await,
             None => None,
         };
-        Ok(Permit { _seat: seat, _slot: slot })
+        Ok(Permit { _running: running_slot, _machine_slot: slot })
     }
 
-    async fn seat(&self, agent: &AgentName, most: u32) -> Result<Seat, Refused> {
+    async fn wait_for_slot(
+        &self,
+        agent: &AgentName,
+        max_running: u32,
+    ) -> Result<RunningSlot, AdmissionError> {
         let (called, place) = {
-            let mut door = lock(&self.door);
-            if door.may_enter_at_once(agent, most) {
-                door.enter(agent);
-                return Ok(Seat::new(&self.door, agent));
+            let mut locked = lock_state(&self.state);
+            if locked.can_start_now(agent, max_running) {
+                locked.add_running(agent);
+                return Ok(RunningSlot::new(&self.state, agent));
             }
-            let (running, waiting) = (door.running, door.waiting);
-            if waiting >= door.limits.max_waiting {
-                return Err(Refused::LineFull { running, waiting });
+            let (running, waiting) = (locked.running, locked.waiting);
+            if waiting >= locked.limits.max_waiting {
+                return Err(AdmissionError::QueueFull { running, waiting });
             }
-            door.stand_in_line(agent, most)
+            locked.enqueue(agent, max_running)
         };
-        let _place = Place { door: &self.door, agent, ticket: place };
-        // The other end is dropped only with the door itself, which we hold.
-        called.await.map_err(|_| Refused::LineFull { running: 0, waiting: 0 })
+        let _place = QueuePosition { state: &self.state, agent, ticket: place };
+        // The sender is dropped only with the state, which `self` holds.
+        called.await.map_err(|_| AdmissionError::QueueFull { running: 0, waiting: 0 })
     }
 }
 
 #[derive(Debug)]
-struct Door {
+struct AdmissionState {
     limits: AdmissionLimits,
     running: u32,
     waiting: u32,
-    /// Only agents that run or wait.
-    lines: HashMap<AgentName, Line>,
-    /// Agents that wait, the next first.
-    turns: VecDeque<AgentName>,
-    tickets: u64,
+    /// Agents with running or waiting runs.
+    queues: HashMap<AgentName, AgentQueue>,
+    /// Agents with waiting runs, the next first.
+    rotation: VecDeque<AgentName>,
+    last_ticket: u64,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct AgentQueue {
     running: u32,
-    waiters: VecDeque<Waiter>,
+    waiting: VecDeque<WaitingRun>,
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct WaitingRun {
     ticket: u64,
-    most: u32,
-    call: oneshot::Sender<Seat>,
+    max_running: u32,
+    start: oneshot::Sender<RunningSlot>,
 }
 
-impl Door {
-    /// INVARIANT: whoever in line could enter has been called already, so passing them takes nothing from them.
-    fn may_enter_at_once(&self, agent: &AgentName, most: u32) -> bool {
-        let line = self.lines.get(agent);
-        let first = line.is_none_or(|line| line.waiters.is_empty() && line.running < most);
+impl AdmissionState {
+    /// INVARIANT: waiting runs that could start have been started already, so a new run that starts at once overtakes
+    /// nobody.
+    fn can_start_now(&self, agent: &AgentName, most: u32) -> bool {
+        let line = self.queues.get(agent);
+        let first = line.is_none_or(|line| line.waiting.is_empty() && line.running < most);
         first && most > 0 && self.running < self.limits.max_runs
     }
 
-    fn enter(&mut self, agent: &AgentName) {
+    fn add_running(&mut self, agent: &AgentName) {
         self.running += 1;
-        self.lines.entry(agent.clone()).or_default().running += 1;
+        self.queues.entry(agent.clone()).or_default().running += 1;
     }
 
-    fn leave(&mut self, agent: &AgentName) {
+    fn remove_running(&mut self, agent: &AgentName) {
         self.running = self.running.saturating_sub(1);
-        if let Some(line) = self.lines.get_mut(agent) {
+        if let Some(line) = self.queues.get_mut(agent) {
             line.running = line.running.saturating_sub(1);
         }
-        self.forget_if_idle(agent);
+        self.remove_if_idle(agent);
     }
 
-    fn stand_in_line(&mut self, agent: &AgentName, most: u32) -> (oneshot::Receiver<Seat>, u64) {
+    fn enqueue(
+        &mut self,
+        agent: &AgentName,
+        max_running: u32,
+    ) -> (oneshot::Receiver<RunningSlot>, u64) {
         let (call, called) = oneshot::channel();
-        self.tickets += 1;
-        let ticket = self.tickets;
-        let line = self.lines.entry(agent.clone()).or_default();
-        if line.waiters.is_empty() {
-            self.turns.push_back(agent.clone());
+        self.last_ticket += 1;
+        let ticket = self.last_ticket;
+        let line = self.queues.entry(agent.clone()).or_default();
+        if line.waiting.is_empty() {
+            self.rotation.push_back(agent.clone());
         }
-        line.waiters.push_back(Waiter { ticket, most, call });
+        line.waiting.push_back(WaitingRun { ticket, max_running, start: call });
         self.waiting += 1;
         (called, ticket)
     }
 
-    /// The next who may enter: of the first agent in turn whose own limit permits it.
-    fn next(&mut self) -> Option<(AgentName, Waiter)> {
+    /// Removes the next waiting run: of the first agent in the rotation whose own limit permits a start.
+    fn dequeue(&mut self) -> Option<(AgentName, WaitingRun)> {
         if self.running >= self.limits.max_runs {
             return None;
         }
         let may = |agent: &AgentName| {
-            let line = self.lines.get(agent)?;
-            Some(line.running < line.waiters.front()?.most)
+            let line = self.queues.get(agent)?;
+            Some(line.running < line.waiting.front()?.max_running)
         };
-        let turn = self.turns.iter().position(|agent| may(agent) == Some(true))?;
-        let agent = self.turns.remove(turn)?;
-        let line = self.lines.get_mut(&agent)?;
-        let waiter = line.waiters.pop_front()?;
-        if !line.waiters.is_empty() {
-            self.turns.push_back(agent.clone());
+        let turn = self.rotation.iter().position(|agent| may(agent) == Some(true))?;
+        let agent = self.rotation.remove(turn)?;
+        let line = self.queues.get_mut(&agent)?;
+        let waiter = line.waiting.pop_front()?;
+        if !line.waiting.is_empty() {
+            self.rotation.push_back(agent.clone());
         }
         self.waiting = self.waiting.saturating_sub(1);
         Some((agent, waiter))
     }
 
-    fn step_out_of_line(&mut self, agent: &AgentName, ticket: u64) {
-        let Some(line) = self.lines.get_mut(agent) else { return };
-        let before = line.waiters.len();
-        line.waiters.retain(|waiter| waiter.ticket != ticket);
-        let gone = before - line.waiters.len();
+    fn cancel_waiting(&mut self, agent: &AgentName, ticket: u64) {
+        let Some(line) = self.queues.get_mut(agent) else { return };
+        let before = line.waiting.len();
+        line.waiting.retain(|waiter| waiter.ticket != ticket);
+        let gone = before - line.waiting.len();
         self.waiting = self.waiting.saturating_sub(u32::try_from(gone).unwrap_or(0));
-        if gone > 0 && line.waiters.is_empty() {
-            self.turns.retain(|waiting| waiting != agent);
+        if gone > 0 && line.waiting.is_empty() {
+            self.rotation.retain(|waiting| waiting != agent);
         }
-        self.forget_if_idle(agent);
+        self.remove_if_idle(agent);
     }
 
-    fn forget_if_idle(&mut self, agent: &AgentName) {
-        if self.lines.get(agent).is_some_and(|line| line.running == 0 && line.waiters.is_empty()) {
-            self.lines.remove(agent);
+    fn remove_if_idle(&mut self, agent: &AgentName) {
+        if self.queues.get(agent).is_some_and(|line| line.running == 0 && line.waiting.is_empty()) {
+            self.queues.remove(agent);
         }
     }
 }
 
-/// A place among those who run.
+/// One running run in the counts; subtracted when dropped.
 #[derive(Debug)]
-struct Seat {
-    door: Arc<Mutex<Door>>,
+struct RunningSlot {
+    state: Arc<Mutex<AdmissionState>>,
     agent: AgentName,
 }
 
-impl Seat {
-    fn new(door: &Arc<Mutex<Door>>, agent: &AgentName) -> Self {
-        Self { door: Arc::clone(door), agent: agent.clone() }
+impl RunningSlot {
+    fn new(locked: &Arc<Mutex<AdmissionState>>, agent: &AgentName) -> Self {
+        Self { state: Arc::clone(locked), agent: agent.clone() }
     }
 }
 
-impl Drop for Seat {
+impl Drop for RunningSlot {
     fn drop(&mut self) {
-        lock(&self.door).leave(&self.agent);
-        call_next(&self.door);
+        lock_state(&self.state).remove_running(&self.agent);
+        start_waiting(&self.state);
     }
 }
 
-/// A place in line, given away when dropped; after the call there is none left to give.
-struct Place<'a> {
-    door: &'a Arc<Mutex<Door>>,
+/// Position in the queue, given up when dropped. Without effect once the run was started.
+struct QueuePosition<'a> {
+    state: &'a Arc<Mutex<AdmissionState>>,
     agent: &'a AgentName,
     ticket: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
-        lock(self.door).step_out_of_line(self.agent, self.ticket);
+        lock_state(self.state).cancel_waiting(self.agent, self.ticket);
     }
 }
 
-/// Calls everybody in line who may enter. A seat for somebody who has just left comes back by being dropped,
-/// and that takes the lock: so it is not held here.
-fn call_next(door: &Arc<Mutex<Door>>) {
+/// Starts all waiting runs that the limits permit.
+///
+/// The lock is not held while the slot is sent: if the receiver is gone, the slot is dropped, which takes the lock.
+fn start_waiting(locked: &Arc<Mutex<AdmissionState>>) {
     loop {
         let called = {
-            let mut open = lock(door);
-            let Some((agent, waiter)) = open.next() else { return };
-            open.enter(&agent);
-            (waiter.call, Seat::new(door, &agent))
+            let mut open = lock_state(locked);
+            let Some((agent, waiter)) = open.dequeue() else { return };
+            open.add_running(&agent);
+            (waiter.start, RunningSlot::new(locked, &agent))
         };
         let _ = called.0.send(called.1);
     }
 }
 
-async fn enough_memory(floor: u64) -> Result<(), Refused> {
+async fn wait_for_memory(floor: u64) -> Result<(), AdmissionError> {
     let started = Instant::now();
-    while let Some(available) = memory::available().filter(|available| *available < floor) {
-        if started.elapsed() >= MEMORY_PATIENCE {
-            return Err(Refused::LowMemory {
+    while let Some(available) = memory::available_bytes().filter(|available| *available < floor) {
+        if started.elapsed() >= MEMORY_TIMEOUT {
+            return Err(AdmissionError::LowMemory {
                 available_mib: available >> 20,
                 floor_mib: floor >> 20,
             });
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-/// A slot among all processes of this user. A folder that cannot be used costs the limit, never the run.
-async fn free_slot(cap: &MachineCap) -> Option<FileLock> {
+/// Waits for a slot of the machine-wide limit. If its directory cannot be used, logs a warning and continues without.
+async fn wait_for_machine_slot(cap: &MachineLimit) -> Option<FileLock> {
     loop {
-        match cap.try_slot() {
+        match cap.try_acquire() {
             Ok(Some(slot)) => return Some(slot),
-            Ok(None) => sleep(LOOK_AGAIN).await,
+            Ok(None) => sleep(POLL_INTERVAL).await,
             Err(error) => {
                 let folder = cap.folder().display();
                 tracing::warn!(%folder, %error, "the limit of runs on this machine is not kept");
@@ -316,8 +327,8 @@ async fn free_slot(cap: &MachineCap) -> Option<FileLock> {
     }
 }
 
-fn lock(door: &Mutex<Door>) -> MutexGuard<'_, Door> {
-    door.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_state(locked: &Mutex<AdmissionState>) -> MutexGuard<'_, AdmissionState> {
+    locked.lock()
 }
 
 #[cfg(test)]

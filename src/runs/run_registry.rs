@@ -1,325 +1,305 @@
-//! What is running, for every terminal to see: one small file per run, removed when the run is over.
+//! Registry of current runs: one JSON file per run in `data/runs/`, removed when the run ends.
 //!
-//! A card whose server is gone is stale: it is never shown, and start-up removes it. Nothing here is a record
-//! of what happened; that is the work of events.
+//! Every Adjutant process of the project can read it. Entries of dead servers are stale: they are not listed, and the
+//! next start of a server removes them. The registry is not a log; finished runs are in the event log.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use super::process::Process;
-use super::stamp::ProcessStamp;
-use crate::base::{
-    RunId, Timestamp, create_private_dir, now, read_bounded, remove_file, write_volatile,
-};
+use crate::process::{ProcessHandle, ProcessIdentity};
+use crate::store::{LiveDir, LiveFile, remove_file, write_volatile};
+use crate::util::{Mutex, RunId, Timestamp, now};
 
-const FOLDER: &str = "runs";
+const RUNS_DIR: &str = "runs";
 const FORMAT: u32 = 1;
-const MOST_BYTES: u64 = 64 << 10;
-/// A card is written at most this often; what comes in between is written at the end of the pause.
-const PAUSE: Duration = Duration::from_millis(250);
-/// How often a run looks whether somebody wants it to stop.
-const STOP_LOOK: Duration = Duration::from_millis(200);
+/// Minimum interval between two writes of an entry; updates in between are combined into one delayed write.
+const WRITE_INTERVAL: Duration = Duration::from_millis(250);
+/// Poll interval for stop requests.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is known about a run that is going on.
+/// The content of one file in `data/runs/`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunCard {
-    /// The version of this file's form.
+pub struct RunEntry {
+    /// Version of the file format.
     pub format: u32,
-    /// The run.
     pub run: RunId,
-    /// Whose run it is.
+    /// Name of the agent.
     pub agent: String,
-    /// Who called.
+    /// Name of the caller.
     pub caller: String,
-    /// Since when.
+    /// Start time.
     pub since: Timestamp,
-    /// How far it is.
     pub progress: RunProgress,
-    /// The program's pid, once it is started.
+    /// Pid of the program, once started.
     pub pid: Option<u32>,
-    /// Who holds the program.
-    pub keeper: Option<ProcessStamp>,
-    /// Who started the run.
-    pub server: Option<ProcessStamp>,
-    /// Where its transcript was expected when it was posted.
+    /// The supervisor of the program.
+    #[serde(rename = "keeper")]
+    pub supervisor: Option<ProcessIdentity>,
+    /// The server process that started the run.
+    pub server: Option<ProcessIdentity>,
+    /// Expected path of the transcript, if known when the run was registered.
     #[serde(default)]
     pub transcript: Option<PathBuf>,
-    /// Whether this is no run, but a process that waits for one.
+    /// True for an idle process of the pool, which is not a run.
     #[serde(default)]
     pub idle: bool,
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunProgress {
-    /// What it does at the moment, in a few words.
+    /// Current activity in a few words, for example the name of a tool.
     pub doing: String,
     /// Turns so far.
     pub turns: u32,
-    /// Dollars so far.
+    /// Cost so far in US dollars.
     pub cost_usd: f64,
 }
 
-impl RunCard {
-    /// Whether its server is still there.
+impl RunEntry {
+    /// Returns true if the server that started the run is alive.
     pub fn is_alive(&self) -> bool {
-        self.server.as_ref().is_some_and(ProcessStamp::is_alive)
+        self.server.as_ref().is_some_and(ProcessIdentity::is_alive)
     }
 }
 
-/// The board of one project.
+/// The run registry of one project.
 #[derive(Clone, Debug)]
-pub struct RunBoard {
-    folder: PathBuf,
+pub struct RunRegistry {
+    entries: LiveDir<RunEntry>,
 }
 
-impl RunBoard {
-    /// The board under a data folder, whether or not anything was ever posted there.
+impl RunRegistry {
+    /// Returns the registry below a data directory, which need not exist.
     pub fn at(data_dir: &Path) -> Self {
-        Self { folder: data_dir.join(FOLDER) }
+        Self { entries: LiveDir::new(data_dir.join(RUNS_DIR)) }
     }
 
-    /// Puts a run on the board; it is taken off when the posting is dropped.
-    pub fn post(&self, run: RunId, agent: &str, caller: &str) -> io::Result<Posting> {
-        self.post_run(run, agent, caller, None)
+    /// Registers a run; the entry is removed when the registration is dropped.
+    pub fn register(&self, run: RunId, agent: &str, caller: &str) -> io::Result<RunRegistration> {
+        self.add_entry(new_entry(run, agent, caller, "waiting"))
     }
 
-    /// The same for a run whose transcript is known ahead.
-    pub fn post_with_transcript(
+    /// Registers a run whose transcript path is known before the start.
+    pub fn register_with_transcript(
         &self,
         run: RunId,
         agent: &str,
         caller: &str,
         transcript: PathBuf,
-    ) -> io::Result<Posting> {
-        self.post_run(run, agent, caller, Some(transcript))
+    ) -> io::Result<RunRegistration> {
+        let entry = new_entry(run, agent, caller, "waiting");
+        self.add_entry(RunEntry { transcript: Some(transcript), ..entry })
     }
 
-    fn post_run(
+    /// Registers an idle process of the pool; `doing` says which call it waits for.
+    pub fn register_idle(
         &self,
-        run: RunId,
         agent: &str,
-        caller: &str,
-        transcript: Option<PathBuf>,
-    ) -> io::Result<Posting> {
-        create_private_dir(&self.folder)?;
-        let card = RunCard {
-            format: FORMAT,
-            run,
-            agent: agent.to_owned(),
-            caller: caller.to_owned(),
-            since: now(),
-            progress: RunProgress { doing: "waiting".to_owned(), ..RunProgress::default() },
-            pid: None,
-            keeper: None,
-            server: ProcessStamp::own(),
-            transcript,
-            idle: false,
-        };
-        self.put(card)
-    }
-
-    /// Shows a process that waits for a call, and for which.
-    pub fn post_idle(&self, agent: &str, process: &Process, doing: &str) -> io::Result<Posting> {
-        create_private_dir(&self.folder)?;
-        self.put(RunCard {
-            format: FORMAT,
-            run: RunId::new(),
-            agent: agent.to_owned(),
-            caller: "-".to_owned(),
-            since: now(),
-            progress: RunProgress { doing: doing.to_owned(), ..RunProgress::default() },
+        process: &ProcessHandle,
+        doing: &str,
+    ) -> io::Result<RunRegistration> {
+        self.add_entry(RunEntry {
             pid: Some(process.pid()),
-            keeper: process.keeper().cloned(),
-            server: ProcessStamp::own(),
-            transcript: None,
+            supervisor: process.supervisor().cloned(),
             idle: true,
+            ..new_entry(RunId::new(), agent, "-", doing)
         })
     }
 
-    fn put(&self, card: RunCard) -> io::Result<Posting> {
-        let run = card.run;
-        let sheet = Sheet {
-            path: self.card_file(run),
-            card,
-            written: Instant::now(),
-            pending: false,
-            over: false,
+    fn add_entry(&self, entry: RunEntry) -> io::Result<RunRegistration> {
+        let run = entry.run;
+        let file = self.entries.register(&run.to_string(), &entry);
+        let file = RegisteredEntry {
+            file: Some(file.map_err(|error| self.unavailable("written", &error))?),
+            entry,
+            written_at: Instant::now(),
+            is_write_scheduled: false,
         };
-        sheet.write()?;
-        Ok(Posting { sheet: Arc::new(Mutex::new(sheet)), stop: self.stop_file(run) })
+        Ok(RunRegistration { file: Arc::new(Mutex::new(file)), stop_path: self.stop_path(run) })
     }
 
-    /// The runs that are going on and the processes that wait for one, the oldest first.
-    pub fn list(&self) -> Vec<RunCard> {
-        let mut cards: Vec<_> = self.every_card().into_iter().filter(RunCard::is_alive).collect();
-        cards.sort_by_key(|card| card.run);
-        cards
+    /// Returns the current runs and idle processes, oldest first. The error names the directory.
+    pub fn list(&self) -> io::Result<Vec<RunEntry>> {
+        let mut entries = self.all_entries()?;
+        entries.retain(RunEntry::is_alive);
+        entries.sort_by_key(|entry| entry.run);
+        Ok(entries)
     }
 
-    /// Leaves word that a run is to stop; its server looks for it.
+    /// Requests that a run stops; its server polls for this every 200 ms.
     pub fn request_stop(&self, run: RunId) -> io::Result<()> {
-        write_volatile(&self.stop_file(run), b"")
+        write_volatile(&self.stop_path(run), b"")
     }
 
-    /// Whether the run is still on the board.
-    pub fn has(&self, run: RunId) -> bool {
-        self.card_file(run).exists()
+    /// Returns true if the run is registered, even by a dead server.
+    pub fn contains(&self, run: RunId) -> bool {
+        self.entry_path(run).exists()
     }
 
-    /// Every card that can be read, stale ones too.
-    pub(super) fn every_card(&self) -> Vec<RunCard> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let files = entries
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "json"));
-        files
-            .filter_map(|path| serde_json::from_slice(&read_bounded(&path, MOST_BYTES).ok()?).ok())
-            .collect()
+    /// Returns all entries, including stale ones.
+    pub(crate) fn all_entries(&self) -> io::Result<Vec<RunEntry>> {
+        self.entries.list().map_err(|error| self.unavailable("read", &error))
     }
 
-    /// Takes a run off the board.
-    pub(super) fn remove(&self, run: RunId) {
-        let _ = remove_file(&self.card_file(run));
-        let _ = remove_file(&self.stop_file(run));
+    /// Removes the entry of a run and its stop request.
+    pub(crate) fn remove(&self, run: RunId) {
+        let _ = self.entries.remove(&run.to_string());
+        let _ = remove_file(&self.stop_path(run));
     }
 
-    fn card_file(&self, run: RunId) -> PathBuf {
-        self.folder.join(format!("{run}.json"))
+    fn unavailable(&self, what: &str, error: &io::Error) -> io::Error {
+        let dir = self.entries.dir().display();
+        io::Error::new(
+            error.kind(),
+            format!("STORE_UNAVAILABLE: `{dir}` cannot be {what}: {error}"),
+        )
     }
 
-    fn stop_file(&self, run: RunId) -> PathBuf {
-        self.folder.join(format!("{run}.stop"))
+    fn entry_path(&self, run: RunId) -> PathBuf {
+        self.entries.path(&run.to_string(), "json")
+    }
+
+    fn stop_path(&self, run: RunId) -> PathBuf {
+        self.entries.path(&run.to_string(), "stop")
     }
 }
 
-/// A run's own place on the board, taken off when dropped.
+fn new_entry(run: RunId, agent: &str, caller: &str, doing: &str) -> RunEntry {
+    RunEntry {
+        format: FORMAT,
+        run,
+        agent: agent.to_owned(),
+        caller: caller.to_owned(),
+        since: now(),
+        progress: RunProgress { doing: doing.to_owned(), ..RunProgress::default() },
+        pid: None,
+        supervisor: None,
+        server: ProcessIdentity::current(),
+        transcript: None,
+        idle: false,
+    }
+}
+
+/// The registration of one run; removes its entry when dropped.
 #[derive(Debug)]
-pub struct Posting {
-    sheet: Arc<Mutex<Sheet>>,
-    stop: PathBuf,
+pub struct RunRegistration {
+    file: Arc<Mutex<RegisteredEntry>>,
+    stop_path: PathBuf,
 }
 
-impl Posting {
-    /// Says which process the run has now.
-    pub fn started(&self, process: &Process) {
-        let mut sheet = lock(&self.sheet);
-        sheet.card.pid = Some(process.pid());
-        sheet.card.keeper = process.keeper().cloned();
+impl RunRegistration {
+    /// Writes the pid and supervisor of the run's process into the entry.
+    pub fn set_process(&self, process: &ProcessHandle) {
+        let mut sheet = lock(&self.file);
+        sheet.entry.pid = Some(process.pid());
+        sheet.entry.supervisor = process.supervisor().cloned();
         sheet.write_or_warn();
     }
 
-    /// Changes how far the run is. Cheap: the file is written a few times a second at most.
+    /// Changes the progress. The file is written at most every 250 ms.
     pub fn update(&self, change: impl FnOnce(&mut RunProgress)) {
-        let mut sheet = lock(&self.sheet);
-        change(&mut sheet.card.progress);
-        if sheet.written.elapsed() >= PAUSE {
+        let mut sheet = lock(&self.file);
+        change(&mut sheet.entry.progress);
+        if sheet.written_at.elapsed() >= WRITE_INTERVAL {
             sheet.write_or_warn();
-        } else if !sheet.pending {
-            sheet.pending = true;
-            tokio::spawn(write_later(Arc::clone(&self.sheet)));
+        } else if !sheet.is_write_scheduled {
+            sheet.is_write_scheduled = true;
+            tokio::spawn(write_later(Arc::clone(&self.file)));
         }
     }
 
-    /// Whether somebody asked for this run to stop.
-    pub fn stop_was_requested(&self) -> bool {
-        self.stop.exists()
+    pub fn is_stop_requested(&self) -> bool {
+        self.stop_path.exists()
     }
 
-    /// Returns when somebody asks for this run to stop.
-    pub async fn stop_requested(&self) {
-        self.stop_request().await;
+    /// Resolves when a stop is requested.
+    pub async fn wait_for_stop(&self) {
+        self.stop_future().await;
     }
 
-    /// The same, for somebody who does not hold the posting.
-    pub fn stop_request(&self) -> impl Future<Output = ()> + Send + 'static {
-        let stop = self.stop.clone();
+    /// Returns a future that resolves when a stop is requested and does not borrow the registration.
+    pub fn stop_future(&self) -> impl Future<Output = ()> + Send + 'static {
+        let stop = self.stop_path.clone();
         async move {
             while !stop.exists() {
-                sleep(STOP_LOOK).await;
+                sleep(STOP_POLL_INTERVAL).await;
             }
         }
     }
 }
 
-impl Drop for Posting {
+impl Drop for RunRegistration {
     fn drop(&mut self) {
-        let mut sheet = lock(&self.sheet);
-        sheet.over = true;
-        let _ = remove_file(&sheet.path);
-        let _ = remove_file(&self.stop);
+        // A delayed write that comes later finds no file to write.
+        lock(&self.file).file = None;
+        let _ = remove_file(&self.stop_path);
     }
 }
 
 #[derive(Debug)]
-struct Sheet {
-    path: PathBuf,
-    card: RunCard,
-    written: Instant,
-    pending: bool,
-    over: bool,
+struct RegisteredEntry {
+    /// `None` after the registration was dropped.
+    file: Option<LiveFile<RunEntry>>,
+    entry: RunEntry,
+    written_at: Instant,
+    is_write_scheduled: bool,
 }
 
-impl Sheet {
-    fn write(&self) -> io::Result<()> {
-        write_volatile(&self.path, &serde_json::to_vec(&self.card)?)
-    }
-
-    /// A board that cannot be written costs a line in a list, never the run.
+impl RegisteredEntry {
+    /// Writes the entry. A failure is logged only: the run continues without a visible entry.
     fn write_or_warn(&mut self) {
-        if self.over {
-            return;
-        }
-        self.written = Instant::now();
-        if let Err(error) = self.write() {
-            tracing::warn!(run = %self.card.run, %error, "the run's card could not be written");
+        let Some(file) = &self.file else { return };
+        self.written_at = Instant::now();
+        if let Err(error) = file.update(&self.entry) {
+            tracing::warn!(run = %self.entry.run, %error, "the run's entry could not be written");
         }
     }
 }
 
-async fn write_later(sheet: Arc<Mutex<Sheet>>) {
-    sleep(PAUSE).await;
+async fn write_later(sheet: Arc<Mutex<RegisteredEntry>>) {
+    sleep(WRITE_INTERVAL).await;
     let mut sheet = lock(&sheet);
-    sheet.pending = false;
+    sheet.is_write_scheduled = false;
     sheet.write_or_warn();
 }
 
-fn lock(sheet: &Mutex<Sheet>) -> MutexGuard<'_, Sheet> {
-    sheet.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(sheet: &Mutex<RegisteredEntry>) -> MutexGuard<'_, RegisteredEntry> {
+    sheet.lock()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[tokio::test]
-    async fn a_run_is_seen_from_elsewhere_until_it_is_over() {
+    async fn a_run_is_listed_until_it_ends() {
         let data = tempfile::tempdir().unwrap();
-        let board = RunBoard::at(data.path());
-        assert_eq!(board.list(), []);
+        let registry = RunRegistry::at(data.path());
+        assert_eq!(registry.list().unwrap(), []);
         let run = RunId::new();
-        let posting = board.post(run, "web-search", "main").unwrap();
+        let posting = registry.register(run, "web-search", "main").unwrap();
         for turns in 1..=50 {
             posting.update(|progress| {
                 *progress = RunProgress { doing: "Bash".into(), turns, cost_usd: 0.5 }
             });
         }
-        let seen = || board.list().first().map(|card| card.progress.turns);
+        let seen = || registry.list().unwrap().first().map(|entry| entry.progress.turns);
         while seen() != Some(50) {
             sleep(Duration::from_millis(5)).await;
         }
-        let mode = fs::metadata(board.card_file(run)).unwrap().permissions().mode();
+        let mode = fs::metadata(registry.entry_path(run)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         posting.update(|progress| progress.turns = 51);
         drop(posting);
-        sleep(PAUSE * 2).await;
+        sleep(WRITE_INTERVAL * 2).await;
         assert_eq!(
             fs::read_dir(data.path().join("runs")).unwrap().count(),
             0,
@@ -328,27 +308,44 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_learns_that_it_is_to_stop() {
+    async fn a_stop_request_reaches_the_run() {
         let data = tempfile::tempdir().unwrap();
-        let board = RunBoard::at(data.path());
+        let registry = RunRegistry::at(data.path());
         let run = RunId::new();
-        let posting = board.post(run, "a", "main").unwrap();
-        assert!(!posting.stop_was_requested());
-        board.request_stop(run).unwrap();
-        posting.stop_requested().await;
+        let posting = registry.register(run, "a", "main").unwrap();
+        assert!(!posting.is_stop_requested());
+        registry.request_stop(run).unwrap();
+        posting.wait_for_stop().await;
     }
 
     #[tokio::test]
-    async fn a_card_of_a_dead_server_is_not_shown() {
+    async fn entries_of_dead_servers_are_not_listed() {
         let data = tempfile::tempdir().unwrap();
-        let board = RunBoard::at(data.path());
+        let registry = RunRegistry::at(data.path());
         let run = RunId::new();
-        let posting = board.post(run, "a", "main").unwrap();
-        let mut card = board.list().remove(0);
-        card.server = card.server.map(|server| ProcessStamp { started: "before".into(), ..server });
-        fs::write(board.card_file(run), serde_json::to_vec(&card).unwrap()).unwrap();
-        assert_eq!(board.list(), []);
-        assert_eq!(board.every_card().len(), 1);
+        let posting = registry.register(run, "a", "main").unwrap();
+        let mut entry = registry.list().unwrap().remove(0);
+        entry.server =
+            entry.server.map(|server| ProcessIdentity { started: "before".into(), ..server });
+        fs::write(registry.entry_path(run), serde_json::to_vec(&entry).unwrap()).unwrap();
+        assert_eq!(registry.list().unwrap(), []);
+        assert_eq!(registry.all_entries().unwrap().len(), 1);
         drop(posting);
+    }
+
+    #[test]
+    fn a_registry_that_cannot_be_read_is_not_empty() {
+        let data = tempfile::tempdir().unwrap();
+        fs::write(data.path().join("runs"), "").unwrap();
+        let registry = RunRegistry::at(data.path());
+        let dir = data.path().join("runs").display().to_string();
+        let read =
+            format!("STORE_UNAVAILABLE: `{dir}` cannot be read: Not a directory (os error 20)");
+        assert_eq!(registry.list().unwrap_err().to_string(), read);
+        let error = registry.register(RunId::new(), "a", "main").unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("STORE_UNAVAILABLE: `{dir}` cannot be written: ")),
+            "{error}"
+        );
     }
 }

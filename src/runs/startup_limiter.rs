@@ -1,4 +1,7 @@
-//! A few at a time through the door: starting up is all processor work, and many at once only get in each other's way.
+//! Limits concurrent process start-ups to two per core.
+//!
+//! Starting `claude` is CPU-bound, so more at once only makes all of them slower. A start waits at most 3 s for a
+//! permit and then proceeds without one: a hung start must not block the others.
 
 use std::thread;
 use std::time::Duration;
@@ -6,35 +9,38 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-/// How many may start at a time for each core: some of a start is waiting, so one more than the cores can do at once.
-const PER_CORE: usize = 2;
-/// How long one waits for its turn. It is courtesy and no limit: a start that hangs must not hold up others.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Start-ups per core; more than one, because part of a start is I/O.
+const PERMITS_PER_CORE: usize = 2;
+/// Wait for a permit; then the start proceeds without.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Where processes that are about to start take turns.
+/// Semaphore for process start-ups.
 #[derive(Debug)]
-pub struct Doorway {
-    places: Semaphore,
+pub(crate) struct StartupLimiter {
+    permits: Semaphore,
 }
 
-impl Doorway {
-    /// A doorway for this machine.
-    pub fn new() -> Self {
-        Self::wide(PER_CORE * thread::available_parallelism().map_or(1, usize::from))
+impl StartupLimiter {
+    /// Creates the limiter with two permits per core of this machine.
+    pub(crate) fn new() -> Self {
+        Self::with_permits(
+            PERMITS_PER_CORE * thread::available_parallelism().map_or(1, usize::from),
+        )
     }
 
-    fn wide(places: usize) -> Self {
-        Self { places: Semaphore::new(places) }
+    fn with_permits(places: usize) -> Self {
+        Self { permits: Semaphore::new(places) }
     }
 
-    /// Waits for a turn, in the order of asking. It is over when it is dropped. After a while one goes without: then something
-    /// hangs, or the machine is so busy that turns do not help.
-    pub async fn enter(&self) -> Option<SemaphorePermit<'_>> {
-        timeout(PATIENCE, self.places.acquire()).await.ok()?.ok()
+    /// Waits for a permit, first in, first out, released when dropped.
+    ///
+    /// Returns `None` after 3 s: then a start hangs or the machine is overloaded.
+    pub(crate) async fn acquire(&self) -> Option<SemaphorePermit<'_>> {
+        timeout(PERMIT_TIMEOUT, self.permits.acquire()).await.ok()?.ok()
     }
 }
 
-impl Default for Doorway {
+impl Default for StartupLimiter {
     fn default() -> Self {
         Self::new()
     }
@@ -45,10 +51,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_next_one_enters_when_one_is_through() {
-        let doorway = Doorway::wide(1);
-        let first = doorway.enter().await.expect("there is room");
-        let second = doorway.enter();
+    async fn a_released_permit_admits_the_next_start() {
+        let limiter = StartupLimiter::with_permits(1);
+        let first = limiter.acquire().await.expect("there is room");
+        let second = limiter.acquire();
         tokio::pin!(second);
         let early = timeout(Duration::ZERO, &mut second).await;
         assert!(early.is_err(), "one at a time");

@@ -1,70 +1,74 @@
-//! Ending a run from another terminal, and ending what is left of a dead server's runs.
+//! Stops a run from another process, and supervisors of a dead server.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::board::{RunBoard, RunCard};
-use super::stamp::ProcessStamp;
-use super::tree::{Reach, Stat};
+use super::run_registry::{RunEntry, RunRegistry};
+use crate::process::{ProcessIdentity, SignalExt, Stat};
 
-/// How long a server has to end its run itself, with an interrupt and a report, before its keeper is told.
-const SERVER_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a keeper has after each signal.
-const KEEPER_PATIENCE: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_millis(20);
+/// Time for the server to stop the run with an interrupt and a report, before its supervisor is signalled.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time for the supervisor after each signal.
+const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How an attempt to stop a run went.
+/// Result of [`stop_run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// It is over.
-    Over,
-    /// It was asked twice and is still there.
-    StillThere,
+pub(crate) enum StopOutcome {
+    /// The run has ended.
+    Ended,
+    /// The run survived two signals to its supervisor.
+    Survived,
 }
 
-/// Asks a run's server to stop it, and its keeper if the server does not. Blocks until the run is over.
-pub fn stop_run(board: &RunBoard, card: &RunCard) -> std::io::Result<Stopped> {
-    board.request_stop(card.run)?;
-    let is_over = || !board.has(card.run) || !card.is_alive();
-    if wait_for(SERVER_PATIENCE, is_over) {
-        return Ok(Stopped::Over);
+/// Requests the stop from the run's server, then from its supervisor. Blocks until the run has ended, at most 9 s.
+pub(crate) fn stop_run(registry: &RunRegistry, entry: &RunEntry) -> std::io::Result<StopOutcome> {
+    registry.request_stop(entry.run)?;
+    let is_over = || !registry.contains(entry.run) || !entry.is_alive();
+    if wait_until(SERVER_TIMEOUT, is_over) {
+        return Ok(StopOutcome::Ended);
     }
-    // The keeper in the card now: the run may have waited for its turn when it was first read.
-    let keeper =
-        board.list().into_iter().find(|now| now.run == card.run).and_then(|now| now.keeper);
-    Ok(if keeper.is_some_and(|keeper| end_keeper(&keeper)) {
-        Stopped::Over
+    // Read the entry again: the run may have been queued, without a supervisor, when `entry` was read.
+    let supervisor = registry
+        .list()?
+        .into_iter()
+        .find(|now| now.run == entry.run)
+        .and_then(|now| now.supervisor);
+    Ok(if supervisor.is_some_and(|supervisor| stop_supervisor(&supervisor)) {
+        StopOutcome::Ended
     } else {
-        Stopped::StillThere
+        StopOutcome::Survived
     })
 }
 
-/// Tells a keeper to end its tree, a second time without grace; says whether it is gone.
-pub(super) fn end_keeper(keeper: &ProcessStamp) -> bool {
+/// Sends SIGTERM to a supervisor, twice if needed (the second skips the grace period). Returns true if it has exited.
+pub(crate) fn stop_supervisor(supervisor: &ProcessIdentity) -> bool {
     for _ in 0..2 {
-        if !signal(keeper, Signal::SIGTERM) || wait_for(KEEPER_PATIENCE, || !keeper.is_alive()) {
+        if !signal(supervisor, Signal::SIGTERM)
+            || wait_until(SUPERVISOR_TIMEOUT, || !supervisor.is_alive())
+        {
             return true;
         }
     }
     false
 }
 
-/// Signals exactly this process; `false` if it is gone.
-fn signal(stamp: &ProcessStamp, signal: Signal) -> bool {
+/// Sends a signal to exactly this process; returns false if the process is gone.
+fn signal(stamp: &ProcessIdentity, signal: Signal) -> bool {
     let stat = i32::try_from(stamp.pid).ok().and_then(Stat::read);
-    // INVARIANT: the stamp is compared after the look at the process, and the signal once more with that look.
+    // INVARIANT: the identity is compared after `Stat::read`, and `signal` compares the start time again.
     stat.is_some_and(|stat| stamp.is_alive() && stat.signal(signal))
 }
 
-fn wait_for(patience: Duration, is_true: impl Fn() -> bool) -> bool {
+fn wait_until(timeout: Duration, is_true: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while !is_true() {
-        if started.elapsed() >= patience {
+        if started.elapsed() >= timeout {
             return false;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     true
 }

@@ -1,36 +1,32 @@
-//! What a request says, and the message that answers it.
+//! Requests and messages of the Messages API.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// A tool that the model calls.
+/// A tool call of the model.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolCall {
-    /// Its name.
+pub struct ScriptedToolCall {
     pub name: String,
-    /// Its arguments.
     pub input: Value,
 }
 
 /// A message of the model.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Message {
-    /// What it says.
+pub struct ScriptedMessage {
     pub text: String,
-    /// The tools it calls.
-    pub calls: Vec<ToolCall>,
-    /// Tokens read and written; counted from the sizes where it is left out.
+    pub calls: Vec<ScriptedToolCall>,
+    /// Input and output tokens; estimated from the sizes if `None`.
     pub usage: Option<(u64, u64)>,
 }
 
-impl Message {
-    /// One that only says something.
-    pub fn saying(text: impl Into<String>) -> Self {
+impl ScriptedMessage {
+    /// Creates a message with text only.
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// The blocks of the message as the API writes them.
-    pub(super) fn blocks(&self) -> Vec<Value> {
+    /// Returns the content blocks as the API formats them.
+    pub(crate) fn content_blocks(&self) -> Vec<Value> {
         let text = Some(&self.text).filter(|text| !text.is_empty() || self.calls.is_empty());
         let text = text.map(|text| json!({"type": "text", "text": text}));
         let calls = self.calls.iter().map(|call| {
@@ -40,36 +36,43 @@ impl Message {
         text.into_iter().chain(calls).collect()
     }
 
-    pub(super) fn stop_reason(&self) -> &'static str {
+    pub(crate) fn stop_reason(&self) -> &'static str {
         if self.calls.is_empty() { "end_turn" } else { "tool_use" }
     }
 }
 
-/// Where the newest script stands, and how far it has come.
-pub(super) struct Place<'a> {
-    /// The text that has the script.
-    pub(super) script: &'a str,
-    /// How often the model has answered since.
-    pub(super) answered: usize,
-    /// What tools have given since.
-    pub(super) results: Vec<String>,
+/// The newest script of a request and the progress made in it.
+pub(crate) struct ScriptPosition<'a> {
+    /// Text block that contains the script.
+    pub(crate) script: &'a str,
+    /// Number of assistant messages since.
+    pub(crate) reply_count: usize,
+    /// Tool results since.
+    pub(crate) results: Vec<String>,
 }
 
-/// The newest user text of which `is_script` holds.
-pub(super) fn find_script(body: &Value, is_script: impl Fn(&str) -> bool) -> Option<Place<'_>> {
+/// Returns the newest user text that `is_script` accepts.
+pub(crate) fn find_script(
+    body: &Value,
+    is_script: impl Fn(&str) -> bool,
+) -> Option<ScriptPosition<'_>> {
     let messages = body.get("messages")?.as_array()?;
     let (at, script) = messages.iter().enumerate().rev().find_map(|(at, message)| {
         (role(message) == "user").then_some(())?;
-        // Turns that were cut off can be joined into one message: the last text counts.
+        // Claude Code can join interrupted turns into one message; the last text counts.
         texts(message).into_iter().rev().find(|text| is_script(text)).map(|text| (at, text))
     })?;
     let since = messages.get(at..).unwrap_or_default();
     let answered = since
         .windows(2)
-        // Between the two, 2.1.325 puts a message of role `system` about the surroundings.
+        // Claude Code 2.1.325 inserts a message of role `system` between the two.
         .filter(|pair| matches!(pair, [a, b] if role(a) != "assistant" && role(b) == "assistant"))
         .count();
-    Some(Place { script, answered, results: since.iter().flat_map(tool_results).collect() })
+    Some(ScriptPosition {
+        script,
+        reply_count: answered,
+        results: since.iter().flat_map(tool_results).collect(),
+    })
 }
 
 fn role(message: &Value) -> &str {

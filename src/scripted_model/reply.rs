@@ -1,4 +1,4 @@
-//! From a request to the reply: what the script says, and how the API would write it.
+//! Builds the reply to a request: the next step of the script, in the format of the API.
 
 use std::time::Duration;
 
@@ -6,89 +6,91 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::messages::{Message, find_script};
-use super::script::{Failure, Round, rounds};
+use super::messages::{ScriptedMessage, find_script};
+use super::script::{ScriptRound, ScriptedFailure, parse_rounds};
 
-/// What the model answers a request with.
+/// Reply of the model.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
-    /// A message.
-    Message(Message),
-    /// An HTTP error in the API's form.
+pub enum ModelReply {
+    Message(ScriptedMessage),
+    /// An HTTP error in the format of the API.
     Error {
-        /// The status.
         status: u16,
-        /// Whether the client is told not to try again.
+        /// Set if the client must not retry.
         is_final: bool,
-        /// What the API says, where that matters.
+        /// Message of the error, if it matters.
         message: Option<&'static str>,
     },
-    /// A message whose stream breaks off after its first words.
-    BrokenOff,
+    /// A stream that ends after its first events.
+    BrokenStream,
 }
 
-/// What a request's script wants next.
-pub(super) struct Scripted {
-    pub(super) sleep: Duration,
-    pub(super) failure: Option<Failure>,
-    pub(super) message: Message,
+/// Next step of a script.
+pub(crate) struct NextStep {
+    pub(crate) sleep: Duration,
+    pub(crate) failure: Option<ScriptedFailure>,
+    pub(crate) message: ScriptedMessage,
 }
 
-/// Reads the script out of a request; requests without one get a harmless answer.
-pub(super) fn follow(body: &Value) -> Scripted {
-    let place = find_script(body, |text| !rounds(text).is_empty());
-    let Some(place) = place else { return plain(Message::saying("ok")) };
-    match rounds(place.script).into_iter().nth(place.answered) {
-        Some(round) => scripted(round),
-        None if place.results.is_empty() => plain(Message::saying("done")),
-        None => plain(Message::saying(place.results.join("\n"))),
+/// Returns the next step of the script in a request; without a script, the text `ok`.
+pub(crate) fn next_step(body: &Value) -> NextStep {
+    let place = find_script(body, |text| !parse_rounds(text).is_empty());
+    let Some(place) = place else { return from_message(ScriptedMessage::from_text("ok")) };
+    match parse_rounds(place.script).into_iter().nth(place.reply_count) {
+        Some(round) => from_round(round),
+        None if place.results.is_empty() => from_message(ScriptedMessage::from_text("done")),
+        None => from_message(ScriptedMessage::from_text(place.results.join("\n"))),
     }
 }
 
-fn scripted(round: Round) -> Scripted {
-    let message = Message { text: round.text.join("\n"), calls: round.calls, usage: round.usage };
-    Scripted { sleep: round.sleep, failure: round.failure, message }
+fn from_round(round: ScriptRound) -> NextStep {
+    let message =
+        ScriptedMessage { text: round.text.join("\n"), calls: round.calls, usage: round.usage };
+    NextStep { sleep: round.sleep, failure: round.failure, message }
 }
 
-fn plain(message: Message) -> Scripted {
-    Scripted { sleep: Duration::ZERO, failure: None, message }
+fn from_message(message: ScriptedMessage) -> NextStep {
+    NextStep { sleep: Duration::ZERO, failure: None, message }
 }
 
-/// The whole message, for a request that is not streamed.
-pub(super) fn whole(message: &Message, request: &Value) -> Value {
-    let (read, written) = tokens(message, request);
-    let mut whole = head(request, read);
+/// Formats a response that is not streamed.
+pub(crate) fn full_response(message: &ScriptedMessage, request: &Value) -> Value {
+    let (read, written) = token_usage(message, request);
+    let mut whole = message_head(request, read);
     if let Some(fields) = whole.as_object_mut() {
-        fields.insert("content".into(), Value::Array(message.blocks()));
+        fields.insert("content".into(), Value::Array(message.content_blocks()));
         fields.insert("stop_reason".into(), message.stop_reason().into());
         fields.insert("usage".into(), json!({"input_tokens": read, "output_tokens": written}));
     }
     whole
 }
 
-/// The events of a streamed message.
-pub(super) fn events(message: &Message, request: &Value) -> Vec<String> {
-    let (read, written) = tokens(message, request);
-    let mut events = vec![event(&json!({"type": "message_start", "message": head(request, read)}))];
-    for (index, block) in message.blocks().iter().enumerate() {
-        let (empty, delta) = opened(block);
-        events.push(event(
+/// Formats the events of a streamed response.
+pub(crate) fn stream_events(message: &ScriptedMessage, request: &Value) -> Vec<String> {
+    let (read, written) = token_usage(message, request);
+    let mut events =
+        vec![sse_event(&json!({"type": "message_start", "message": message_head(request, read)}))];
+    for (index, block) in message.content_blocks().iter().enumerate() {
+        let (empty, delta) = split_block(block);
+        events.push(sse_event(
             &json!({"type": "content_block_start", "index": index, "content_block": empty}),
         ));
-        events.push(event(&json!({"type": "content_block_delta", "index": index, "delta": delta})));
-        events.push(event(&json!({"type": "content_block_stop", "index": index})));
+        events.push(sse_event(
+            &json!({"type": "content_block_delta", "index": index, "delta": delta}),
+        ));
+        events.push(sse_event(&json!({"type": "content_block_stop", "index": index})));
     }
-    events.push(event(&json!({
+    events.push(sse_event(&json!({
         "type": "message_delta",
         "delta": {"stop_reason": message.stop_reason(), "stop_sequence": null},
         "usage": {"output_tokens": written},
     })));
-    events.push(event(&json!({"type": "message_stop"})));
+    events.push(sse_event(&json!({"type": "message_stop"})));
     events
 }
 
-/// An error's status and body.
-pub(super) fn error(status: u16, message: Option<&str>) -> (StatusCode, Value) {
+/// Formats the status and body of an error.
+pub(crate) fn error_response(status: u16, message: Option<&str>) -> (StatusCode, Value) {
     let kind = match status {
         400 => "invalid_request_error",
         401 => "authentication_error",
@@ -104,8 +106,8 @@ pub(super) fn error(status: u16, message: Option<&str>) -> (StatusCode, Value) {
     (StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
 }
 
-/// About four bytes make a token, which is near enough for anything that is shown.
-pub(super) fn count_tokens(body: &Value) -> u64 {
+/// Estimates tokens at 4 bytes each.
+pub(crate) fn estimate_tokens(body: &Value) -> u64 {
     let bytes = ["system", "messages", "tools"]
         .iter()
         .filter_map(|key| body.get(key))
@@ -114,15 +116,15 @@ pub(super) fn count_tokens(body: &Value) -> u64 {
     (bytes / 4) as u64
 }
 
-fn tokens(message: &Message, request: &Value) -> (u64, u64) {
+fn token_usage(message: &ScriptedMessage, request: &Value) -> (u64, u64) {
     let written = || {
         let calls: usize = message.calls.iter().map(|call| call.input.to_string().len()).sum();
         ((message.text.len() + calls) / 4 + 1) as u64
     };
-    message.usage.unwrap_or_else(|| (count_tokens(request), written()))
+    message.usage.unwrap_or_else(|| (estimate_tokens(request), written()))
 }
 
-fn head(request: &Value, read: u64) -> Value {
+fn message_head(request: &Value, read: u64) -> Value {
     json!({
         "id": format!("msg_{}", Uuid::now_v7().simple()),
         "type": "message",
@@ -135,8 +137,8 @@ fn head(request: &Value, read: u64) -> Value {
     })
 }
 
-/// A block as it is announced, empty, and the piece that fills it.
-fn opened(block: &Value) -> (Value, Value) {
+/// Splits a content block into the empty block of `content_block_start` and its delta.
+fn split_block(block: &Value) -> (Value, Value) {
     if let Some(text) = block.get("text") {
         let empty = json!({"type": "text", "text": ""});
         return (empty, json!({"type": "text_delta", "text": text}));
@@ -147,7 +149,7 @@ fn opened(block: &Value) -> (Value, Value) {
     (empty, json!({"type": "input_json_delta", "partial_json": input}))
 }
 
-fn event(data: &Value) -> String {
+fn sse_event(data: &Value) -> String {
     let name = data.get("type").and_then(Value::as_str).unwrap_or_default();
     format!("event: {name}\ndata: {data}\n\n")
 }
@@ -156,54 +158,66 @@ fn event(data: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn user(content: &Value) -> Value {
+    fn user_message(content: &Value) -> Value {
         json!({"role": "user", "content": content})
     }
 
-    fn calling() -> Value {
+    fn tool_use_message() -> Value {
         json!({"role": "assistant", "content": [{"type": "tool_use"}]})
     }
 
-    fn result(text: &str) -> Value {
-        user(&json!([{"type": "tool_result", "content": [{"type": "text", "text": text}]}]))
+    fn tool_result_message(text: &str) -> Value {
+        user_message(&json!([{"type": "tool_result", "content": [{"type": "text", "text": text}]}]))
     }
 
-    fn said(messages: &[Value]) -> String {
-        follow(&json!({ "messages": messages })).message.text
+    fn reply_text(messages: &[Value]) -> String {
+        next_step(&json!({ "messages": messages })).message.text
     }
 
     #[test]
-    fn steps_advance_with_the_results() {
-        let script = user(&json!("CALL a {}\nCALL b {}"));
-        let first = follow(&json!({"messages": [script]})).message;
+    fn each_tool_result_advances_the_script() {
+        let script = user_message(&json!("CALL a {}\nCALL b {}"));
+        let first = next_step(&json!({"messages": [script]})).message;
         assert_eq!(first.calls[0].name, "a");
         let around = json!({"role": "system", "content": "today"});
-        let second = follow(&json!({"messages": [script, around, calling(), result("1")]})).message;
+        let second = next_step(
+            &json!({"messages": [script, around, tool_use_message(), tool_result_message("1")]}),
+        )
+        .message;
         assert_eq!(second.calls[0].name, "b");
-        let all = vec![script, calling(), result("1"), calling(), result("2")];
-        assert_eq!(said(&all), "1\n2");
+        let all = vec![
+            script,
+            tool_use_message(),
+            tool_result_message("1"),
+            tool_use_message(),
+            tool_result_message("2"),
+        ];
+        assert_eq!(reply_text(&all), "1\n2");
     }
 
     #[test]
     fn only_the_newest_script_counts() {
         let answer = json!({"role": "assistant", "content": "old"});
-        let joined = user(&json!([
+        let joined = user_message(&json!([
             {"type": "text", "text": "SAY cut off"},
             {"type": "text", "text": "[Request interrupted by user]"},
             {"type": "text", "text": "<context>\nnone\n</context>\n\nSAY new"},
         ]));
-        assert_eq!(said(&[user(&json!("SAY old")), answer, joined]), "new");
+        assert_eq!(reply_text(&[user_message(&json!("SAY old")), answer, joined]), "new");
     }
 
     #[test]
-    fn what_a_tool_gave_is_no_script() {
-        let script = user(&json!("CALL a {}"));
-        assert_eq!(said(&[script, calling(), result("SAY evil")]), "SAY evil");
+    fn a_script_in_a_tool_result_is_ignored() {
+        let script = user_message(&json!("CALL a {}"));
+        assert_eq!(
+            reply_text(&[script, tool_use_message(), tool_result_message("SAY evil")]),
+            "SAY evil"
+        );
     }
 
     #[test]
     fn a_request_without_a_script_gets_a_harmless_answer() {
-        assert_eq!(said(&[user(&json!("Write a title"))]), "ok");
-        assert_eq!(follow(&json!({})).message.text, "ok");
+        assert_eq!(reply_text(&[user_message(&json!("Write a title"))]), "ok");
+        assert_eq!(next_step(&json!({})).message.text, "ok");
     }
 }

@@ -1,53 +1,53 @@
-//! Scripts: what a prompt tells the model to do.
+//! Parser of scripts.
 
 use std::time::Duration;
 
 use serde_json::{Deserializer, Map, Value};
 
-use super::messages::ToolCall;
+use super::messages::ScriptedToolCall;
 
-/// What the model does with one request.
+/// Steps that produce one reply.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Round {
-    pub(super) sleep: Duration,
-    pub(super) usage: Option<(u64, u64)>,
-    pub(super) failure: Option<Failure>,
-    pub(super) text: Vec<String>,
-    pub(super) calls: Vec<ToolCall>,
+pub(crate) struct ScriptRound {
+    pub(crate) sleep: Duration,
+    pub(crate) usage: Option<(u64, u64)>,
+    pub(crate) failure: Option<ScriptedFailure>,
+    pub(crate) text: Vec<String>,
+    pub(crate) calls: Vec<ScriptedToolCall>,
 }
 
-/// An HTTP error instead of an answer.
+/// HTTP error instead of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) status: u16,
-    /// How often; `None` for always.
-    pub(super) times: Option<u32>,
-    /// Whether the client is told not to try again.
-    pub(super) is_final: bool,
+pub(crate) struct ScriptedFailure {
+    pub(crate) status: u16,
+    /// Number of failures; `None` for always.
+    pub(crate) times: Option<u32>,
+    /// Set if the client must not retry.
+    pub(crate) is_final: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum ScriptStep {
     Say(String),
-    Call(Vec<ToolCall>),
+    Call(Vec<ScriptedToolCall>),
     Sleep(Duration),
     Usage(u64, u64),
-    Fail(Failure),
+    Fail(ScriptedFailure),
 }
 
-/// The rounds that a text asks for; empty where it is no script.
-pub(super) fn rounds(text: &str) -> Vec<Round> {
+/// Parses the rounds of a script; empty if the text contains none.
+pub(crate) fn parse_rounds(text: &str) -> Vec<ScriptRound> {
     let mut rounds = Vec::new();
-    let mut round = Round::default();
+    let mut round = ScriptRound::default();
     let mut open = false;
-    for step in text.lines().filter_map(step) {
+    for step in text.lines().filter_map(parse_step) {
         open = true;
         match step {
-            Step::Say(text) => round.text.push(text),
-            Step::Sleep(time) => round.sleep += time,
-            Step::Usage(read, written) => round.usage = Some((read, written)),
-            Step::Fail(failure) => round.failure = Some(failure),
-            Step::Call(calls) => {
+            ScriptStep::Say(text) => round.text.push(text),
+            ScriptStep::Sleep(time) => round.sleep += time,
+            ScriptStep::Usage(read, written) => round.usage = Some((read, written)),
+            ScriptStep::Fail(failure) => round.failure = Some(failure),
+            ScriptStep::Call(calls) => {
                 round.calls = calls;
                 rounds.push(std::mem::take(&mut round));
                 open = false;
@@ -60,24 +60,26 @@ pub(super) fn rounds(text: &str) -> Vec<Round> {
     rounds
 }
 
-fn step(line: &str) -> Option<Step> {
+fn parse_step(line: &str) -> Option<ScriptStep> {
     let (word, rest) = line.trim().split_once(' ')?;
     let rest = rest.trim();
     match word {
-        "SAY" => Some(Step::Say(serde_json::from_str(rest).unwrap_or_else(|_| rest.to_owned()))),
-        "CALL" => calls(rest).filter(|calls| calls.len() == 1).map(Step::Call),
-        "PAR" => calls(rest).map(Step::Call),
-        "SLEEP" => Duration::try_from_secs_f64(rest.parse().ok()?).ok().map(Step::Sleep),
+        "SAY" => {
+            Some(ScriptStep::Say(serde_json::from_str(rest).unwrap_or_else(|_| rest.to_owned())))
+        }
+        "CALL" => parse_calls(rest).filter(|calls| calls.len() == 1).map(ScriptStep::Call),
+        "PAR" => parse_calls(rest).map(ScriptStep::Call),
+        "SLEEP" => Duration::try_from_secs_f64(rest.parse().ok()?).ok().map(ScriptStep::Sleep),
         "USAGE" => {
             let (read, written) = rest.split_once(' ')?;
-            Some(Step::Usage(read.parse().ok()?, written.trim().parse().ok()?))
+            Some(ScriptStep::Usage(read.parse().ok()?, written.trim().parse().ok()?))
         }
-        "FAIL" => failure(rest).map(Step::Fail),
+        "FAIL" => parse_failure(rest).map(ScriptStep::Fail),
         _ => None,
     }
 }
 
-fn calls(mut rest: &str) -> Option<Vec<ToolCall>> {
+fn parse_calls(mut rest: &str) -> Option<Vec<ScriptedToolCall>> {
     let mut calls = Vec::new();
     loop {
         let end = rest.find([' ', ';']).unwrap_or(rest.len());
@@ -86,8 +88,8 @@ fn calls(mut rest: &str) -> Option<Vec<ToolCall>> {
         if name.is_empty() || !name.chars().all(well_formed) {
             return None;
         }
-        let (input, after) = arguments_of(arguments.trim_start())?;
-        calls.push(ToolCall { name: name.to_owned(), input: Value::Object(input) });
+        let (input, after) = parse_arguments(arguments.trim_start())?;
+        calls.push(ScriptedToolCall { name: name.to_owned(), input: Value::Object(input) });
         match after.trim_start().strip_prefix(";;") {
             Some(more) => rest = more.trim_start(),
             None if after.trim().is_empty() => return Some(calls),
@@ -96,8 +98,8 @@ fn calls(mut rest: &str) -> Option<Vec<ToolCall>> {
     }
 }
 
-/// A JSON object and what follows it; where there is none, no arguments.
-fn arguments_of(text: &str) -> Option<(Map<String, Value>, &str)> {
+/// Parses an optional JSON object; returns it with the remaining text.
+fn parse_arguments(text: &str) -> Option<(Map<String, Value>, &str)> {
     if text.is_empty() || text.starts_with(";;") {
         return Some((Map::new(), text));
     }
@@ -107,10 +109,10 @@ fn arguments_of(text: &str) -> Option<(Map<String, Value>, &str)> {
     Some((input, after))
 }
 
-fn failure(rest: &str) -> Option<Failure> {
+fn parse_failure(rest: &str) -> Option<ScriptedFailure> {
     let mut words = rest.split_whitespace();
     let status = words.next()?.parse().ok().filter(|status| (400..600).contains(status))?;
-    let mut failure = Failure { status, times: None, is_final: false };
+    let mut failure = ScriptedFailure { status, times: None, is_final: false };
     for word in words {
         match word.strip_prefix('x') {
             Some(times) => failure.times = Some(times.parse().ok()?),
@@ -127,38 +129,38 @@ mod tests {
     use serde_json::json;
     use test_case::test_case;
 
-    fn call(name: &str, input: Value) -> ToolCall {
-        ToolCall { name: name.to_owned(), input }
+    fn call(name: &str, input: Value) -> ScriptedToolCall {
+        ScriptedToolCall { name: name.to_owned(), input }
     }
 
     #[test]
-    fn what_is_said_before_a_call_goes_with_it() {
+    fn text_before_a_call_is_in_the_same_round() {
         let script = "<context>\nold\n</context>\nSAY one\n  CALL Bash {\"command\": \"ls ;; pwd\"}\nPAR a ;; b {\"x\": 1}\nplease\nSAY \"two\\nlines\"";
         let expected = [
-            Round {
+            ScriptRound {
                 text: vec!["one".into()],
                 calls: vec![call("Bash", json!({"command": "ls ;; pwd"}))],
-                ..Round::default()
+                ..ScriptRound::default()
             },
-            Round {
+            ScriptRound {
                 calls: vec![call("a", json!({})), call("b", json!({"x": 1}))],
-                ..Round::default()
+                ..ScriptRound::default()
             },
-            Round { text: vec!["two\nlines".into()], ..Round::default() },
+            ScriptRound { text: vec!["two\nlines".into()], ..ScriptRound::default() },
         ];
-        assert_eq!(rounds(script), expected);
+        assert_eq!(parse_rounds(script), expected);
     }
 
     #[test]
-    fn a_failure_a_pause_and_tokens_belong_to_what_follows() {
-        let expected = [Round {
+    fn failure_sleep_and_usage_apply_to_the_next_round() {
+        let expected = [ScriptRound {
             sleep: Duration::from_millis(500),
             usage: Some((100, 20)),
-            failure: Some(Failure { status: 529, times: Some(2), is_final: false }),
+            failure: Some(ScriptedFailure { status: 529, times: Some(2), is_final: false }),
             text: vec!["ok".into()],
             calls: vec![],
         }];
-        assert_eq!(rounds("SLEEP 0.5\nUSAGE 100 20\nFAIL 529 x2\nSAY ok"), expected);
+        assert_eq!(parse_rounds("SLEEP 0.5\nUSAGE 100 20\nFAIL 529 x2\nSAY ok"), expected);
     }
 
     #[test_case("please CALL Bash {}"; "not at the beginning")]
@@ -169,7 +171,7 @@ mod tests {
     #[test_case("SLEEP -1")]
     #[test_case("FAIL often")]
     #[test_case("SAYING nothing")]
-    fn other_lines_mean_nothing(line: &str) {
-        assert_eq!(rounds(line), []);
+    fn other_lines_are_ignored(line: &str) {
+        assert_eq!(parse_rounds(line), []);
     }
 }

@@ -1,12 +1,11 @@
-//! The HTTP side: a server on a thread of its own, so that any test can have one.
+//! HTTP server of the scripted model, on a thread with its own runtime.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+use std::{io, thread};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -21,91 +20,95 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::io::ReaderStream;
 
-use super::messages::Message;
-use super::reply::{self, Reply};
-use super::script::Failure;
+use super::messages::ScriptedMessage;
+use super::reply::{self, ModelReply};
+use super::script::ScriptedFailure;
+use crate::util::Mutex;
 
-/// Between the last word of a stream that breaks off and its end.
-const BEFORE_THE_END: Duration = Duration::from_millis(100);
+/// Time between the last event of a broken stream and the reset of the connection.
+const BREAK_DELAY: Duration = Duration::from_millis(100);
 
-type Handler = Arc<dyn Fn(&Value) -> Option<Reply> + Send + Sync>;
+type ReplyHandler = Arc<dyn Fn(&Value) -> Option<ModelReply> + Send + Sync>;
 
-/// A scripted Messages API on loopback; it ends when dropped.
+/// A scripted Messages API on 127.0.0.1; stopped when dropped.
 pub struct ScriptedModel {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ModelServerState>,
     stop: Option<oneshot::Sender<()>>,
 }
 
-/// A request that came in.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
-    /// Its path and query.
+    /// Path and query.
     pub path: String,
-    /// Its headers, names in lower case.
+    /// Headers with names in lower case.
     pub headers: HashMap<String, String>,
-    /// How many bytes its body had.
+    /// Size of the body.
     pub bytes: usize,
-    /// Its body; `null` where that is no JSON.
+    /// Body as JSON; `null` if it is not JSON.
     pub body: Arc<Value>,
 }
 
 #[derive(Default)]
-struct Shared {
-    inner: Mutex<Inner>,
+struct ModelServerState {
+    inner: Mutex<ModelServerInner>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct ModelServerInner {
     requests: Vec<RecordedRequest>,
     delay: Duration,
-    handler: Option<Handler>,
-    /// How often each request that shall fail has failed already.
+    handler: Option<ReplyHandler>,
+    /// Number of failures so far per request, by hash of its messages and metadata.
     failures: HashMap<u64, u32>,
 }
 
 impl ScriptedModel {
-    /// Starts on a free port of 127.0.0.1.
+    /// Starts the server on a free port.
     pub fn start() -> io::Result<Self> {
         let listener = StdTcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ModelServerState::default());
         let (stop, stopped) = oneshot::channel();
         let router = router(Arc::clone(&shared));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("scripted-model".into()).spawn(move || {
             runtime.block_on(serve(listener, router, stopped));
-            // Streams that somebody still holds must not keep the thread.
+            // Open streams must not keep the thread alive.
             runtime.shutdown_background();
         })?;
         Ok(Self { address, shared, stop: Some(stop) })
     }
 
-    /// For `ANTHROPIC_BASE_URL`.
+    /// Returns the value for `ANTHROPIC_BASE_URL`.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The requests for messages so far, in the order they came.
+    /// Returns the requests to `/v1/messages` in order of arrival.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         let inner = self.shared.lock();
         let messages = inner.requests.iter().filter(|request| request.is_message());
         messages.cloned().collect()
     }
 
-    /// Everything that was asked so far.
+    /// Returns all requests in order of arrival.
     pub fn all_requests(&self) -> Vec<RecordedRequest> {
         self.shared.lock().requests.clone()
     }
 
-    /// Waits this long before every answer.
+    /// Delays every reply.
     pub fn set_delay(&self, delay: Duration) {
         self.shared.lock().delay = delay;
     }
 
-    /// Asks `handler` first; where it has no reply, the script decides.
-    pub fn set_handler(&self, handler: impl Fn(&Value) -> Option<Reply> + Send + Sync + 'static) {
+    /// Calls `handler` first; the script applies if the handler returns `None`.
+    pub fn set_handler(
+        &self,
+        handler: impl Fn(&Value) -> Option<ModelReply> + Send + Sync + 'static,
+    ) {
         self.shared.lock().handler = Some(Arc::new(handler));
     }
 }
@@ -124,9 +127,9 @@ impl RecordedRequest {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+impl ModelServerState {
+    fn lock(&self) -> MutexGuard<'_, ModelServerInner> {
+        self.inner.lock()
     }
 
     fn record(&self, uri: &Uri, headers: &HeaderMap, bytes: &Bytes) -> Arc<Value> {
@@ -142,11 +145,11 @@ impl Shared {
         body
     }
 
-    /// Whether this request has to fail once more.
-    fn fails(&self, body: &Value, failure: Failure) -> bool {
+    /// Counts this attempt; returns true if it must fail.
+    fn count_failure(&self, body: &Value, failure: ScriptedFailure) -> bool {
         let Some(times) = failure.times else { return true };
         let mut hasher = DefaultHasher::new();
-        // A second attempt has the same messages; another conversation another session.
+        // A retry has the same messages; another session has other metadata.
         [body.get("messages"), body.get("metadata")]
             .map(|part| part.map(Value::to_string))
             .hash(&mut hasher);
@@ -165,18 +168,18 @@ async fn serve(listener: StdTcpListener, router: Router, stopped: oneshot::Recei
     }
 }
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(shared: Arc<ModelServerState>) -> Router {
     Router::new()
-        .route("/v1/messages", post(answer))
-        .route("/v1/messages/count_tokens", post(count))
-        .fallback(any(anything))
-        // A prompt may have megabytes.
+        .route("/v1/messages", post(handle_messages))
+        .route("/v1/messages/count_tokens", post(handle_count_tokens))
+        .fallback(any(handle_other))
+        // Prompts can have several megabytes.
         .layer(DefaultBodyLimit::disable())
         .with_state(shared)
 }
 
-async fn answer(
-    State(shared): State<Arc<Shared>>,
+async fn handle_messages(
+    State(shared): State<Arc<ModelServerState>>,
     uri: Uri,
     headers: HeaderMap,
     bytes: Bytes,
@@ -187,36 +190,42 @@ async fn answer(
         (inner.delay, inner.handler.clone())
     };
     tokio::time::sleep(delay).await;
-    match decide(&shared, &body, handler).await {
-        Reply::Message(message) => respond(&message, &body),
-        Reply::Error { status, is_final, message } => fail(status, is_final, message),
-        Reply::BrokenOff => break_off(&body),
+    match choose_reply(&shared, &body, handler).await {
+        ModelReply::Message(message) => message_response(&message, &body),
+        ModelReply::Error { status, is_final, message } => {
+            http_error_response(status, is_final, message)
+        }
+        ModelReply::BrokenStream => broken_response(&body),
     }
 }
 
-async fn decide(shared: &Shared, body: &Value, handler: Option<Handler>) -> Reply {
+async fn choose_reply(
+    shared: &ModelServerState,
+    body: &Value,
+    handler: Option<ReplyHandler>,
+) -> ModelReply {
     if let Some(reply) = handler.and_then(|handler| handler(body)) {
         return reply;
     }
-    let scripted = reply::follow(body);
+    let scripted = reply::next_step(body);
     tokio::time::sleep(scripted.sleep).await;
     match scripted.failure {
-        Some(failure) if shared.fails(body, failure) => {
-            Reply::Error { status: failure.status, is_final: failure.is_final, message: None }
+        Some(failure) if shared.count_failure(body, failure) => {
+            ModelReply::Error { status: failure.status, is_final: failure.is_final, message: None }
         }
-        _ => Reply::Message(scripted.message),
+        _ => ModelReply::Message(scripted.message),
     }
 }
 
-fn respond(message: &Message, body: &Value) -> Response {
+fn message_response(message: &ScriptedMessage, body: &Value) -> Response {
     if body.get("stream").and_then(Value::as_bool) != Some(true) {
-        return Json(reply::whole(message, body)).into_response();
+        return Json(reply::full_response(message, body)).into_response();
     }
     let (mut sink, source) = tokio::io::duplex(64 * 1024);
-    let events = reply::events(message, body);
+    let events = reply::stream_events(message, body);
     tokio::spawn(async move {
         for event in events {
-            // The client went away: an interrupted turn does that.
+            // The client closed the connection, for example after an interrupt.
             if sink.write_all(event.as_bytes()).await.is_err() {
                 return;
             }
@@ -227,21 +236,21 @@ fn respond(message: &Message, body: &Value) -> Response {
     (headers, Body::from_stream(ReaderStream::new(source))).into_response()
 }
 
-/// The beginning of a stream, and then the end of the connection.
-fn break_off(body: &Value) -> Response {
-    let events = reply::events(&Message::saying("half of it"), body);
-    let begun = events.into_iter().take(3).map(|event| Ok(Bytes::from(event)));
-    let broken = async {
-        // What was said goes out first.
-        tokio::time::sleep(BEFORE_THE_END).await;
+/// Sends the first events and resets the connection after 100 ms.
+fn broken_response(body: &Value) -> Response {
+    let events = reply::stream_events(&ScriptedMessage::from_text("half of it"), body);
+    let sent_before = events.into_iter().take(3).map(|event| Ok(Bytes::from(event)));
+    let failure = async {
+        // Let the events reach the client first.
+        tokio::time::sleep(BREAK_DELAY).await;
         Err(io::Error::from(io::ErrorKind::ConnectionReset))
     };
-    let pieces = stream::iter(begun).chain(stream::once(broken));
+    let pieces = stream::iter(sent_before).chain(stream::once(failure));
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(pieces)).into_response()
 }
 
-fn fail(status: u16, is_final: bool, message: Option<&str>) -> Response {
-    let (status, body) = reply::error(status, message);
+fn http_error_response(status: u16, is_final: bool, message: Option<&str>) -> Response {
+    let (status, body) = reply::error_response(status, message);
     let mut response = (status, Json(body)).into_response();
     if is_final {
         let no = header::HeaderValue::from_static("false");
@@ -250,18 +259,18 @@ fn fail(status: u16, is_final: bool, message: Option<&str>) -> Response {
     response
 }
 
-async fn count(
-    State(shared): State<Arc<Shared>>,
+async fn handle_count_tokens(
+    State(shared): State<Arc<ModelServerState>>,
     uri: Uri,
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Json<Value> {
     let body = shared.record(&uri, &headers, &bytes);
-    Json(json!({"input_tokens": reply::count_tokens(&body)}))
+    Json(json!({"input_tokens": reply::estimate_tokens(&body)}))
 }
 
-async fn anything(
-    State(shared): State<Arc<Shared>>,
+async fn handle_other(
+    State(shared): State<Arc<ModelServerState>>,
     uri: Uri,
     headers: HeaderMap,
     bytes: Bytes,

@@ -1,70 +1,81 @@
-//! What a request says about the call it belongs to, matched with what Claude Code attests about it.
+//! Caller of a request: token, attestation by a Claude Code hook, or the caller of the connection.
 
 use std::sync::Arc;
 
 use rmcp::RoleServer;
-use rmcp::model::{CallToolResponse, CallToolResult, ErrorCode, ErrorData, Extensions, JsonObject};
+use rmcp::model::{
+    CallToolResponse, CallToolResult, CustomRequest, ErrorCode, ErrorData, Extensions, JsonObject,
+};
 use rmcp::service::RequestContext;
 use serde_json::Value;
 
-use super::guest::Guest;
-use crate::base::{one_line, shorten};
+use crate::audit::AuditEntry;
 use crate::gateway::Gateway;
-use crate::identity::{Attestation, Attestations, Caller, Doubt, Way};
-use crate::record::AuditLine;
+use crate::identity::{
+    Attestation, AttestationChannel, AttestationError, AttestationRegistry, Caller,
+};
+use crate::server::http::HttpCaller;
+use crate::util::{one_line, shorten};
 
-/// A tool that no list shows: a hook of Claude Code calls it over this very connection, just before the call that it
-/// is about. A model cannot: it calls only what is listed, and its calls carry an id.
-pub(super) const ATTEST: &str = "attest_call";
+/// The hidden tool with which a Claude Code hook attests the next call, over the same connection.
+///
+/// A model cannot use it: the tool is not listed, and a call with a tool-use id is rejected.
+pub(crate) const ATTEST_CALL: &str = "attest_call";
 
-/// Where Claude Code puts the id that its hooks and transcripts know the call by.
-const TOOL_USE_ID: &str = "claudecode/toolUseId";
-/// Real ones have about thirty characters.
-const MAX_ID: usize = 256;
+/// The `_meta` field with Claude Code's id of a tool call, which hooks and transcripts use too.
+const TOOL_USE_ID_FIELD: &str = "claudecode/toolUseId";
+/// Longest tool-use id in bytes; Claude Code's have about 30.
+const MAX_TOOL_USE_ID_LEN: usize = 256;
 
-/// Who a connection's calls come from, where each is told apart.
+/// Resolves the caller of each request of a connection.
 #[derive(Clone)]
-pub(super) struct Callers {
-    /// Who it is where nothing attests anything.
-    pub(super) usual: Caller,
-    /// What is attested; `None` where nothing ever is, because the connection itself says who calls.
-    attested: Option<Arc<Attestations>>,
+pub(crate) struct CallerResolver {
+    /// The caller of requests without token and attestation.
+    pub(crate) default_caller: Caller,
+    /// Attestations by hooks; `None` over HTTP, where the token names the caller.
+    attestations: Option<Arc<AttestationRegistry>>,
 }
 
-impl Callers {
-    /// Callers that the connection itself names.
-    pub(super) fn known(usual: Caller) -> Self {
-        Self { usual, attested: None }
+impl CallerResolver {
+    /// A resolver without attestations, for HTTP.
+    pub(crate) fn without_attestations(default_caller: Caller) -> Self {
+        Self { default_caller, attestations: None }
     }
 
-    /// Callers that hooks of Claude Code tell apart.
-    pub(super) fn attested(usual: Caller, attested: Arc<Attestations>) -> Self {
-        Self { usual, attested: Some(attested) }
+    /// A resolver with attestations by Claude Code hooks, for stdio.
+    pub(crate) fn with_attestations(
+        default_caller: Caller,
+        attested: Arc<AttestationRegistry>,
+    ) -> Self {
+        Self { default_caller, attestations: Some(attested) }
     }
 
-    /// Who sent a request, whatever was attested about it: whoever its token was made for, else whoever the
-    /// connection is for.
-    pub(super) fn sender(&self, extensions: &Extensions) -> Caller {
-        Guest::caller(extensions).unwrap_or_else(|| self.usual.clone())
+    /// Returns the caller that the token names, otherwise the default caller. Ignores attestations.
+    pub(crate) fn sender_of(&self, extensions: &Extensions) -> Caller {
+        HttpCaller::caller(extensions).unwrap_or_else(|| self.default_caller.clone())
     }
 
-    /// Who makes this call. What was attested about it is used up.
-    pub(super) fn of(
+    /// Resolves the caller of a call and consumes its attestation.
+    ///
+    /// # Errors
+    ///
+    /// The attestation was already used, contradicts another one, or is about another tool.
+    pub(crate) fn resolve(
         &self,
         tool: &str,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Caller, Doubt> {
-        self.of_use(tool, tool_use_id(context), || self.sender(&context.extensions))
+    ) -> Result<Caller, AttestationError> {
+        self.resolve_tool_use(tool, tool_use_id(context), || self.sender_of(&context.extensions))
     }
 
-    /// The same, for the call with this id; `sender` is who it is where nothing was attested.
-    pub(super) fn of_use(
+    /// Resolves the caller by tool-use id; `sender` provides the caller if there is no attestation.
+    pub(crate) fn resolve_tool_use(
         &self,
         tool: &str,
         tool_use_id: Option<String>,
         sender: impl FnOnce() -> Caller,
-    ) -> Result<Caller, Doubt> {
-        let said = match (&self.attested, &tool_use_id) {
+    ) -> Result<Caller, AttestationError> {
+        let said = match (&self.attestations, &tool_use_id) {
             (Some(attested), Some(id)) => attested.take(id, tool)?,
             _ => None,
         };
@@ -72,22 +83,24 @@ impl Callers {
         Ok(said.map_or_else(unattested, |said| said.caller()))
     }
 
-    /// Takes the word of a hook that came over this connection. The answer says nothing: Claude Code would read it
-    /// as the hook's decision.
-    pub(super) fn hear(
+    /// Records an attestation that a hook sent over this connection.
+    ///
+    /// The result is empty because Claude Code would read its content as the hook's decision. Rejected for calls with a
+    /// tool-use id: those come from a model, not from a hook.
+    pub(crate) fn record_attestation(
         &self,
         arguments: Option<JsonObject>,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        // A hook's call is no tool use.
-        let is_tool_use = context.meta.get(TOOL_USE_ID).is_some();
-        let Some(attested) = self.attested.as_ref().filter(|_| !is_tool_use) else {
-            return Err(no_tool(ATTEST));
+        // Calls by hooks have no tool-use id.
+        let is_tool_use = context.meta.get(TOOL_USE_ID_FIELD).is_some();
+        let Some(attested) = self.attestations.as_ref().filter(|_| !is_tool_use) else {
+            return Err(unknown_tool(ATTEST_CALL));
         };
         let arguments = arguments.unwrap_or_default();
-        match Attestation::of_payload(&Value::Object(arguments)) {
+        match Attestation::from_payload(&Value::Object(arguments)) {
             Some(said) => {
-                attested.add(said, Way::Connection);
+                attested.add(said, AttestationChannel::Connection);
             }
             None => {
                 tracing::warn!("a hook's attestation could not be read; its call is unattested");
@@ -97,27 +110,50 @@ impl Callers {
     }
 }
 
-/// Refuses a call of a tool that there is not, or not for this caller, and writes that down.
-pub(super) fn no_such_tool(gateway: &Gateway, name: &str) -> ErrorData {
-    let refusal = no_tool(name);
-    let mut line = AuditLine::new("tools/call");
+/// Rejects and audits a call of a tool that does not exist or is not available here.
+pub(crate) fn reject_unknown_tool(gateway: &Gateway, name: &str) -> ErrorData {
+    let refusal = unknown_tool(name);
+    let mut line = AuditEntry::new("tools/call");
     line.tool = Some(name.to_owned());
-    gateway.record(&line.refused("TOOL_NOT_FOUND", refusal.message.to_string()));
+    gateway.try_write_audit_entry(line.with_denial("TOOL_NOT_FOUND", refusal.message.to_string()));
     refusal
 }
 
-fn no_tool(name: &str) -> ErrorData {
+/// Returns the tool of a `tools/call` that rmcp could not deserialize, and the error that answers it.
+///
+/// # Errors
+///
+/// `-32602` if the call names no tool.
+pub(crate) fn parse_malformed_call(
+    request: &CustomRequest,
+) -> Result<(&str, ErrorData), ErrorData> {
+    let name = request.params.as_ref().and_then(|params| params.get("name")?.as_str());
+    let invalid = |sentence| ErrorData::new(ErrorCode::INVALID_PARAMS, sentence, None);
+    let Some(name) = name else { return Err(invalid("INVALID_ARGUMENT: `name` must be text")) };
+    let has_object = request.params.as_ref().is_some_and(|params| {
+        params.get("arguments").is_none_or(|value| value.is_object() || value.is_null())
+    });
+    Ok((
+        name,
+        invalid(match has_object {
+            true => "INVALID_ARGUMENT: a field of `params` has a type that MCP does not allow",
+            false => "INVALID_ARGUMENT: `arguments` must be an object",
+        }),
+    ))
+}
+
+fn unknown_tool(name: &str) -> ErrorData {
     let sentence = format!("there is no tool `{}`", one_line(&shorten(name, 256)));
     ErrorData::new(ErrorCode::INVALID_PARAMS, sentence, None)
 }
 
-/// The call's id in Claude Code, where it is one.
-pub(super) fn tool_use_id(context: &RequestContext<RoleServer>) -> Option<String> {
-    let id = context.meta.get(TOOL_USE_ID).and_then(Value::as_str)?;
+/// Returns Claude Code's tool-use id of a request, if valid.
+pub(crate) fn tool_use_id(context: &RequestContext<RoleServer>) -> Option<String> {
+    let id = context.meta.get(TOOL_USE_ID_FIELD).and_then(Value::as_str)?;
     is_tool_use_id(id).then(|| id.to_owned())
 }
 
-/// Whether this can be such an id.
-pub(super) fn is_tool_use_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= MAX_ID
+/// Returns `true` for 1 to 256 bytes.
+pub(crate) fn is_tool_use_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= MAX_TOOL_USE_ID_LEN
 }

@@ -1,36 +1,43 @@
-//! Says when the tools, resources or prompts that a client can have may have become others.
+//! Notifications to clients: `notifications/*/list_changed` for tools, resources and prompts, and log messages of
+//! downstream servers.
+//!
+//! Log messages go to a stdio client that does not share the servers, and only after a handshake: in revision 2026-07-28
+//! they belong to a request, which rmcp does not support.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleServer;
-use rmcp::model::SubscriptionFilter;
+use rmcp::model::{CustomRequest, ErrorCode, ErrorData, JsonObject, SubscriptionFilter};
 use rmcp::service::{NotificationContext, SubscriptionContext};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
 
-use super::guest::Guest;
-use super::handler::until_closed;
-use crate::gateway::{Gateway, List};
+use super::handler::wait_until_closed;
+use crate::gateway::{Gateway, ListKind, LogSubscription};
 use crate::identity::Caller;
+use crate::jsonrpc::{Frame, FrameWriter};
+use crate::server::http::HttpCaller;
 
-/// How long it is quiet after a client was told something: what changes meanwhile is told once, however often it does.
-const QUIET: Duration = Duration::from_millis(250);
+/// Minimum time between notifications to one client; changes in between are merged.
+const DEBOUNCE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Tells of every change that concerns whoever a connection is for, until `gone` is or nobody listens.
-async fn tell<F, R>(
+/// Calls `tell` for each changed list that the connection may observe, until `gone` resolves or `tell` returns `false`.
+///
+/// If announcements were missed because the receiver lagged, all three lists are reported.
+async fn notify_changes<F, R>(
     gateway: &Gateway,
     connection: Option<Caller>,
     gone: impl Future<Output = ()>,
     tell: F,
 ) where
-    F: Fn(List) -> R,
+    F: Fn(ListKind) -> R,
     R: Future<Output = bool>,
 {
-    let mut announced = gateway.announcements();
-    let mut files = gateway.changes();
-    let mut had_offers = gateway.has_offers();
-    let mut changed: Vec<List> = Vec::new();
+    let mut announced = gateway.subscribe_list_changes();
+    let mut files = gateway.subscribe_visibility_changes();
+    let mut had_offers = gateway.any_server_usable();
+    let mut changed: Vec<ListKind> = Vec::new();
     let mut next = Instant::now();
     tokio::pin!(gone);
     loop {
@@ -42,21 +49,21 @@ async fn tell<F, R>(
                         return;
                     }
                 }
-                next = Instant::now() + QUIET;
+                next = Instant::now() + DEBOUNCE_INTERVAL;
                 continue;
             }
             file = files.changed() => match file {
                 Ok(()) => {
-                    let has_offers = gateway.has_offers();
+                    let has_offers = gateway.any_server_usable();
                     let concerns = std::mem::replace(&mut had_offers, has_offers) || has_offers;
-                    List::ALL.into_iter().filter(|_| concerns).collect()
+                    ListKind::ALL.into_iter().filter(|_| concerns).collect()
                 }
                 Err(_) => return,
             },
             news = announced.recv() => match news {
-                Ok(news) if gateway.may_hear_of(connection.as_ref(), &news.server) => vec![news.list],
+                Ok(news) if gateway.may_observe(connection.as_ref(), &news.server) => vec![news.list],
                 Ok(_) => continue,
-                Err(RecvError::Lagged(_)) => List::ALL.to_vec(),
+                Err(RecvError::Lagged(_)) => ListKind::ALL.to_vec(),
                 Err(RecvError::Closed) => return,
             },
         };
@@ -66,50 +73,89 @@ async fn tell<F, R>(
     }
 }
 
-/// Of what a client wants to be told, what it will be.
-pub(super) fn accept(requested: &SubscriptionFilter, accepted: &mut SubscriptionFilter) {
+/// Accepts the list-changed subscriptions of a client.
+pub(crate) fn accept_subscriptions(
+    requested: &SubscriptionFilter,
+    accepted: &mut SubscriptionFilter,
+) {
     accepted.tools_list_changed = requested.tools_list_changed;
     accepted.resources_list_changed = requested.resources_list_changed;
     accepted.prompts_list_changed = requested.prompts_list_changed;
 }
 
-/// Tells a client that has shaken hands, until it is gone.
-pub(super) fn follow(gateway: &Arc<Gateway>, context: &NotificationContext<RoleServer>) {
+/// Spawns the task that notifies an initialized client until it disconnects.
+pub(crate) fn spawn_notifications(
+    gateway: &Arc<Gateway>,
+    context: &NotificationContext<RoleServer>,
+) {
     let (gateway, peer) = (Arc::clone(gateway), context.peer.clone());
-    let connection = Guest::caller(&context.extensions);
+    let connection = HttpCaller::caller(&context.extensions);
     tokio::spawn(async move {
         let peer = &peer;
         let tell_peer = |list| async move {
             let told = match list {
-                List::Tools => peer.notify_tool_list_changed().await,
-                List::Prompts => peer.notify_prompt_list_changed().await,
-                List::Resources => peer.notify_resource_list_changed().await,
+                ListKind::Tools => peer.notify_tool_list_changed().await,
+                ListKind::Prompts => peer.notify_prompt_list_changed().await,
+                ListKind::Resources => peer.notify_resource_list_changed().await,
             };
             told.is_ok()
         };
-        tell(&gateway, connection, until_closed(peer), tell_peer).await;
+        notify_changes(&gateway, connection, wait_until_closed(peer), tell_peer).await;
     });
 }
 
-/// Tells a client that has subscribed, until it no longer wants that.
-pub(super) async fn listen(gateway: &Gateway, context: &SubscriptionContext) {
+/// Notifies a subscribed client (`subscriptions/listen`) until the request is cancelled.
+pub(crate) async fn serve_subscription(gateway: &Gateway, context: &SubscriptionContext) {
     let (sink, accepted) = (context.sink(), context.accepted());
     let tell_sink = |list| async move {
         let wanted = match list {
-            List::Tools => accepted.tools_list_changed,
-            List::Prompts => accepted.prompts_list_changed,
-            List::Resources => accepted.resources_list_changed,
+            ListKind::Tools => accepted.tools_list_changed,
+            ListKind::Prompts => accepted.prompts_list_changed,
+            ListKind::Resources => accepted.resources_list_changed,
         };
         if wanted != Some(true) {
             return true;
         }
         let told = match list {
-            List::Tools => sink.notify_tool_list_changed().await,
-            List::Prompts => sink.notify_prompt_list_changed().await,
-            List::Resources => sink.notify_resource_list_changed().await,
+            ListKind::Tools => sink.notify_tool_list_changed().await,
+            ListKind::Prompts => sink.notify_prompt_list_changed().await,
+            ListKind::Resources => sink.notify_resource_list_changed().await,
         };
         told.is_ok()
     };
-    let connection = Guest::caller(&context.request_context().extensions);
-    tell(gateway, connection, context.cancelled(), tell_sink).await;
+    let connection = HttpCaller::caller(&context.request_context().extensions);
+    notify_changes(gateway, connection, context.cancelled(), tell_sink).await;
+}
+
+const SET_LEVEL: &str = "logging/setLevel";
+const LEVELS: &str = "debug, info, notice, warning, error, critical, alert or emergency";
+
+/// The `logging` capability, declared if messages are forwarded.
+pub(crate) fn logging_capability(relay: Option<&LogSubscription>) -> Option<JsonObject> {
+    relay.map(|_| JsonObject::new())
+}
+
+/// Forwards log messages to the client from now on; messages are dropped while the output queue is full.
+pub(crate) fn forward_to_client(relay: &LogSubscription, writer: FrameWriter) {
+    relay.subscribe(move |params| {
+        let frame = Frame::notification("notifications/message", params);
+        writer.has_room() && writer.push(&frame).is_ok()
+    });
+}
+
+/// Returns the subscription of an initialized client; otherwise the method `logging/setLevel` does not exist.
+pub(crate) fn open_log_subscription(
+    relay: Option<&LogSubscription>,
+) -> Result<&LogSubscription, ErrorData> {
+    let open = relay.filter(|relay| relay.is_subscribed());
+    open.ok_or_else(|| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, SET_LEVEL, None))
+}
+
+/// The error for a method that rmcp does not know. A `logging/setLevel` with an invalid level arrives here too.
+pub(crate) fn unknown_method(relay: Option<&LogSubscription>, request: CustomRequest) -> ErrorData {
+    if request.method == SET_LEVEL && open_log_subscription(relay).is_ok() {
+        let said = format!("`level` must be {LEVELS}");
+        return ErrorData::new(ErrorCode::INVALID_PARAMS, said, None);
+    }
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None)
 }

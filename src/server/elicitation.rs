@@ -1,17 +1,24 @@
-//! Questions for clients of 2026-07-28: the answer to a call says what is to be asked, and the client calls again with what
-//! the person said. Between the two the run waits here; it is the same run all along.
+//! Approval questions to a person through MCP elicitation, if the client declared that capability.
+//!
+//! Up to protocol revision 2025-11-25 the server sends `elicitation/create` during the call. From 2026-07-28 on it must
+//! not: the call returns its questions as an input-required result, and the client repeats the call with the answers. In
+//! between the run is suspended here. It is cancelled if its client does not return within the timeout of its questions
+//! plus 10 s.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolResponse, CallToolResult, ContentBlock, ElicitResult, ErrorCode, ErrorData,
-    InputRequest, InputRequests, InputRequiredResult, InputResponses, JsonObject,
+    CallToolResponse, CallToolResult, CancelledNotification, CancelledNotificationParam,
+    ClientResult, ContentBlock, ElicitRequest, ElicitRequestParams, ElicitResult,
+    ElicitationAction, ElicitationSchema, ErrorCode, ErrorData, InputRequest, InputRequests,
+    InputRequiredResult, InputResponses, JsonObject, ProtocolVersion, RequestId, ServerRequest,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{Peer, PeerRequestOptions, RequestContext, ServiceError};
+use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle};
@@ -19,163 +26,304 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::asking::{elicitation, reply};
-use super::line::Line;
-use super::progress::Listener;
-use crate::call::{Asker, Asking, Question, Reply};
+use crate::delegation::{
+    ApprovalAnswer, ApprovalFuture, ApprovalPrompt, ApprovalQuestion, CHOICES, NoApprover,
+};
 use crate::identity::Caller;
+use crate::server::tools::{CallContext, ProgressSink};
+use crate::util::Mutex;
 
-/// Clients give up after ten rounds. Before that questions are refused, so that the run still has an answer.
-const MOST_ROUNDS: usize = 8;
-/// How long a client may take to call again after its question has run out.
-const LATE: Duration = Duration::from_secs(10);
+/// The way in which a client can be asked for input.
+pub(crate) enum ElicitationMode {
+    /// During the call, by `elicitation/create`; the prompt is a [`NoApprover`] if the client cannot ask anybody.
+    DuringCall(Arc<dyn ApprovalPrompt>),
+    /// By an input-required result, after which the client repeats the call.
+    InputRequired,
+}
 
-/// The runs that wait for their client to call again.
+/// Returns the mode for the client of this request, from its capabilities and protocol revision.
+pub(crate) fn elicitation_mode(context: &RequestContext<RoleServer>) -> ElicitationMode {
+    if !supports_forms(context) {
+        let why = "the client of Adjutant did not declare that it can ask (MCP elicitation)";
+        return ElicitationMode::DuringCall(Arc::new(NoApprover::new(why)));
+    }
+    match context.protocol_version() {
+        Some(version) if version >= ProtocolVersion::V_2026_07_28 => ElicitationMode::InputRequired,
+        Some(_) | None => {
+            ElicitationMode::DuringCall(Arc::new(ElicitationPrompt(context.peer.clone())))
+        }
+    }
+}
+
+fn supports_forms(context: &RequestContext<RoleServer>) -> bool {
+    let declared = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
+    // Revisions before 2025-11-25 have forms only, declared by an empty object.
+    declared.is_some_and(|kinds| kinds.form.is_some() || kinds.url.is_none())
+}
+
+/// Asks with `elicitation/create`; concurrent questions are told apart by their request ids.
+struct ElicitationPrompt(Peer<RoleServer>);
+
+impl ApprovalPrompt for ElicitationPrompt {
+    fn unavailable_reason(&self) -> Option<String> {
+        None
+    }
+
+    fn ask<'a>(&'a self, question: &'a ApprovalQuestion) -> ApprovalFuture<'a> {
+        Box::pin(async move {
+            match self.elicit(question).await {
+                Ok(result) => approval_answer(&result),
+                Err(error) => {
+                    let why = format!("the client did not pass the question on ({error})");
+                    ApprovalAnswer::Unreachable { why }
+                }
+            }
+        })
+    }
+}
+
+impl ElicitationPrompt {
+    async fn elicit(&self, question: &ApprovalQuestion) -> Result<ElicitResult, ServiceError> {
+        let request = elicit_request(question).ok_or(ServiceError::UnexpectedResponse)?;
+        let request = ServerRequest::ElicitRequest(request);
+        let options = PeerRequestOptions::no_options();
+        let handle = self.0.send_cancellable_request(request, options).await?;
+        let mut recall =
+            ElicitationGuard { peer: self.0.clone(), request_id: Some(handle.id.clone()) };
+        let answer = handle.await_response().await;
+        recall.request_id = None;
+        match answer? {
+            ClientResult::ElicitResult(result) => Ok(result),
+            _ => Err(ServiceError::UnexpectedResponse),
+        }
+    }
+}
+
+/// Cancels an unanswered elicitation when dropped, so that the client closes its dialog.
+struct ElicitationGuard {
+    peer: Peer<RoleServer>,
+    request_id: Option<RequestId>,
+}
+
+impl Drop for ElicitationGuard {
+    fn drop(&mut self) {
+        let (Some(request_id), Ok(runtime)) =
+            (self.request_id.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let reason = "nobody waits for the answer any more".to_owned();
+        let params = CancelledNotificationParam::new(Some(request_id), Some(reason));
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            // Fails only if the client has disconnected.
+            let _ = peer.send_notification(CancelledNotification::new(params).into()).await;
+        });
+    }
+}
+
+/// The elicitation request for a question; `None` if the schema does not fit rmcp's type.
+pub(crate) fn elicit_request(question: &ApprovalQuestion) -> Option<ElicitRequest> {
+    let requested_schema: ElicitationSchema = serde_json::from_value(decision_schema()).ok()?;
+    let message = question.text();
+    Some(ElicitRequest::new(ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message,
+        requested_schema,
+    }))
+}
+
+/// The form: one required choice. Every protocol revision with forms understands `enum` with `enumNames`.
+fn decision_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "decision": {
+                "type": "string",
+                "title": "Decision",
+                "enum": CHOICES.map(|(word, _)| word),
+                "enumNames": CHOICES.map(|(_, words)| words),
+            },
+        },
+        "required": ["decision"],
+    })
+}
+
+/// Converts an elicitation result. A form that is accepted without a choice grants nothing.
+pub(crate) fn approval_answer(result: &ElicitResult) -> ApprovalAnswer {
+    match result.action {
+        ElicitationAction::Accept => {
+            let content = result.content.as_ref();
+            let decision = content.and_then(|content| content.get("decision"));
+            ApprovalAnswer::from_word(decision.and_then(Value::as_str).unwrap_or_default())
+        }
+        ElicitationAction::Decline => ApprovalAnswer::Deny,
+        // `Cancel`, and actions of later revisions.
+        _ => ApprovalAnswer::Dismissed,
+    }
+}
+
+/// Input-required results per call. Clients stop after ten; later questions are denied, so that the run can complete.
+const MAX_ROUNDS: usize = 8;
+/// Time after the timeout of a question within which the client must repeat the call.
+const RESUME_GRACE_PERIOD: Duration = Duration::from_secs(10);
+
+/// The suspended runs by `requestState`; clones share one table.
 #[derive(Clone, Default)]
-pub(super) struct Rounds {
-    parked: Arc<Mutex<HashMap<String, Errand>>>,
+pub(crate) struct PendingRuns {
+    suspended: Arc<Mutex<HashMap<String, PendingRun>>>,
 }
 
-/// What a call is about; who calls again must be the same and want the same.
+/// Identifies a call: a repeated request must have the same connection, tool and arguments.
 #[derive(Clone, PartialEq)]
-pub(super) struct Matter {
-    /// Whose connection it is.
-    pub(super) connection: String,
-    pub(super) tool: String,
-    pub(super) arguments: JsonObject,
+pub(crate) struct RequestKey {
+    /// Name of the caller of the connection.
+    pub(crate) connection: String,
+    pub(crate) tool: String,
+    pub(crate) arguments: JsonObject,
 }
 
-/// One call, over as many requests as it takes.
-pub(super) struct Errand {
-    matter: Matter,
+/// A run whose call may take several requests.
+pub(crate) struct PendingRun {
+    key: RequestKey,
     running: JoinHandle<CallToolResult>,
-    questions: UnboundedReceiver<Asked>,
-    listener: watch::Sender<Option<Listener>>,
+    questions: UnboundedReceiver<SuspendedQuestion>,
+    progress_sink: watch::Sender<Option<ProgressSink>>,
     cancel: CancellationToken,
-    open: BTreeMap<String, Asked>,
+    open_questions: BTreeMap<String, SuspendedQuestion>,
     rounds: usize,
 }
 
-impl Errand {
-    /// Begins what the call asks for.
-    pub(super) fn begin<R>(
-        matter: Matter,
+impl PendingRun {
+    /// Starts the run in a task of its own.
+    pub(crate) fn start<R>(
+        key: RequestKey,
         caller: Caller,
         context: &RequestContext<RoleServer>,
-        run: impl FnOnce(Matter, Line) -> R,
+        run: impl FnOnce(RequestKey, CallContext) -> R,
     ) -> Self
     where
         R: Future<Output = CallToolResult> + Send + 'static,
     {
         let (sender, questions) = unbounded_channel();
-        let (listener, listening) = watch::channel(None);
+        let (progress_sink, listening) = watch::channel(None);
         let cancel = CancellationToken::new();
-        let asker = Arc::new(RoundAsker(sender));
-        let line = Line {
+        let asker = Arc::new(InputRequiredPrompt(sender));
+        let line = CallContext {
             caller,
-            asker,
-            cancel: cancel.clone(),
-            listener: listening,
+            approval_prompt: asker,
+            cancellation: cancel.clone(),
+            progress_sink: listening,
             extensions: context.extensions.clone(),
         };
-        let running = tokio::spawn(run(matter.clone(), line));
-        let open = BTreeMap::new();
-        Self { matter, running, questions, listener, cancel, open, rounds: 0 }
+        let running = tokio::spawn(run(key.clone(), line));
+        let open_questions = BTreeMap::new();
+        Self { key, running, questions, progress_sink, cancel, open_questions, rounds: 0 }
     }
 
-    /// Passes on what the person said.
-    fn answered(&mut self, answers: &InputResponses) {
+    /// Delivers the person's answers to the open questions.
+    fn deliver_answers(&mut self, answers: &InputResponses) {
         for (key, answer) in answers {
-            let Some(asked) = self.open.remove(key) else { continue };
+            let Some(asked) = self.open_questions.remove(key) else { continue };
             let said = serde_json::from_value::<ElicitResult>(answer.clone());
-            // Nobody may wait any more: then it was refused already.
-            let _ = asked.reply.send(said.map_or(Reply::Dismissed, |said| reply(&said)));
+            // Fails if the question has timed out, and so is already denied.
+            let _ = asked
+                .reply
+                .send(said.map_or(ApprovalAnswer::Dismissed, |said| approval_answer(&said)));
         }
     }
 
-    /// Too many rounds: whatever is still to be asked is refused.
-    fn give_up_asking(&mut self) {
-        for asked in std::mem::take(&mut self.open).into_values() {
-            let why = format!("this call has asked {MOST_ROUNDS} times already");
-            let _ = asked.reply.send(Reply::Unreachable { why });
+    /// Denies all open questions after [`MAX_ROUNDS`] rounds.
+    fn deny_open_questions(&mut self) {
+        for asked in std::mem::take(&mut self.open_questions).into_values() {
+            let why = format!("this call has asked {MAX_ROUNDS} times already");
+            let _ = asked.reply.send(ApprovalAnswer::Unreachable { why });
         }
     }
 }
 
-impl Rounds {
-    /// The run that a client comes back to, with the answers it brings.
-    pub(super) fn resume(
+impl PendingRuns {
+    /// Removes the suspended run of a repeated call and delivers the answers.
+    ///
+    /// # Errors
+    ///
+    /// `-32602` if no run is suspended under `state`, or its call was another one.
+    pub(crate) fn resume(
         &self,
         state: &str,
-        matter: &Matter,
+        request_key: &RequestKey,
         answers: &InputResponses,
-    ) -> Result<Errand, ErrorData> {
-        let mut parked = self.parked();
-        let same = parked.get(state).is_some_and(|errand| errand.matter == *matter);
-        let errand = same.then(|| parked.remove(state)).flatten();
-        let Some(mut errand) = errand else {
+    ) -> Result<PendingRun, ErrorData> {
+        let mut parked = self.lock();
+        let same = parked.get(state).is_some_and(|pending_run| pending_run.key == *request_key);
+        let pending_run = same.then(|| parked.remove(state)).flatten();
+        let Some(mut pending_run) = pending_run else {
             let message = "no call waits under this `requestState`: it is over, or was another one";
             return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, message, None));
         };
-        errand.answered(answers);
-        Ok(errand)
+        pending_run.deliver_answers(answers);
+        Ok(pending_run)
     }
 
-    /// Waits for the result or the next question.
-    pub(super) async fn go_on(
+    /// Waits for the result or the next question; cancels the run if the request is cancelled.
+    pub(crate) async fn wait(
         &self,
-        mut errand: Errand,
+        mut pending_run: PendingRun,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
-        errand.listener.send_replace(Listener::of(context));
+        pending_run.progress_sink.send_replace(ProgressSink::from_request(context));
         loop {
             tokio::select! {
-                done = &mut errand.running => return finished(done),
+                done = &mut pending_run.running => return call_response(done),
                 () = context.ct.cancelled() => {
-                    errand.cancel.cancel();
-                    return finished(errand.running.await);
+                    pending_run.cancel.cancel();
+                    return call_response(pending_run.running.await);
                 }
-                () = gather(&mut errand.questions, &mut errand.open) => {}
+                () = collect_questions(&mut pending_run.questions, &mut pending_run.open_questions) => {}
             }
-            if errand.rounds < MOST_ROUNDS {
-                return self.park(errand);
+            if pending_run.rounds < MAX_ROUNDS {
+                return self.suspend(pending_run);
             }
-            errand.give_up_asking();
+            pending_run.deny_open_questions();
         }
     }
 
-    /// Keeps the run until its client calls again; one that never does loses it.
-    fn park(&self, mut errand: Errand) -> CallToolResponse {
-        errand.rounds += 1;
-        errand.listener.send_replace(None);
+    /// Suspends the run until its client repeats the call; cancels the run on timeout.
+    fn suspend(&self, mut pending_run: PendingRun) -> CallToolResponse {
+        pending_run.rounds += 1;
+        pending_run.progress_sink.send_replace(None);
         let state = Uuid::new_v4().to_string();
-        let questions = questions(&errand.open);
-        let patience = errand.open.values().map(|asked| asked.question.patience).max();
-        self.parked().insert(state.clone(), errand);
+        let questions = input_requests(&pending_run.open_questions);
+        let question_timeout =
+            pending_run.open_questions.values().map(|asked| asked.question.timeout).max();
+        self.lock().insert(state.clone(), pending_run);
         let (rounds, key) = (self.clone(), state.clone());
         tokio::spawn(async move {
-            sleep(patience.unwrap_or_default() + LATE).await;
-            let left = rounds.parked().remove(&key);
-            if let Some(errand) = left {
+            sleep(question_timeout.unwrap_or_default() + RESUME_GRACE_PERIOD).await;
+            let left = rounds.lock().remove(&key);
+            if let Some(pending_run) = left {
                 tracing::warn!("a client did not come back after a question; its run is cancelled");
-                errand.cancel.cancel();
+                pending_run.cancel.cancel();
             }
         });
         InputRequiredResult::new(Some(questions), Some(state)).into()
     }
 
-    fn parked(&self) -> MutexGuard<'_, HashMap<String, Errand>> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, PendingRun>> {
+        self.suspended.lock()
     }
 }
 
-/// Resolves as soon as there is a question, and takes all that there are.
-async fn gather(questions: &mut UnboundedReceiver<Asked>, open: &mut BTreeMap<String, Asked>) {
+/// Waits for a question, then collects all queued ones. Never resolves once the run can ask no more.
+async fn collect_questions(
+    questions: &mut UnboundedReceiver<SuspendedQuestion>,
+    open: &mut BTreeMap<String, SuspendedQuestion>,
+) {
     open.retain(|_, asked| !asked.reply.is_closed());
     if open.is_empty() {
         match questions.recv().await {
             Some(asked) => drop(open.insert(asked.key(), asked)),
-            // Nobody can ask any more; the run is about to end.
+            // The run has dropped its prompt and is about to end.
             None => return pending().await,
         }
     }
@@ -184,15 +332,15 @@ async fn gather(questions: &mut UnboundedReceiver<Asked>, open: &mut BTreeMap<St
     }
 }
 
-fn questions(open: &BTreeMap<String, Asked>) -> InputRequests {
+fn input_requests(open: &BTreeMap<String, SuspendedQuestion>) -> InputRequests {
     open.iter()
         .filter_map(|(key, asked)| {
-            Some((key.clone(), InputRequest::Elicitation(elicitation(&asked.question)?)))
+            Some((key.clone(), InputRequest::Elicitation(elicit_request(&asked.question)?)))
         })
         .collect()
 }
 
-fn finished(done: Result<CallToolResult, JoinError>) -> CallToolResponse {
+fn call_response(done: Result<CallToolResult, JoinError>) -> CallToolResponse {
     done.unwrap_or_else(|_| {
         let text = "CLAUDE_FAILED: a fault inside Adjutant ended the call. Please report it with the log of `adjutant serve`.";
         CallToolResult::error(vec![ContentBlock::text(text)])
@@ -200,32 +348,32 @@ fn finished(done: Result<CallToolResult, JoinError>) -> CallToolResponse {
     .into()
 }
 
-/// A question that waits to be taken along.
-struct Asked {
+/// A question of a run, and the channel of its answer.
+struct SuspendedQuestion {
     id: Uuid,
-    question: Question,
-    reply: oneshot::Sender<Reply>,
+    question: ApprovalQuestion,
+    reply: oneshot::Sender<ApprovalAnswer>,
 }
 
-impl Asked {
+impl SuspendedQuestion {
     fn key(&self) -> String {
         format!("approval-{}", self.id)
     }
 }
 
-/// Hands questions to whoever answers the client next.
-struct RoundAsker(UnboundedSender<Asked>);
+/// Approval prompt that queues questions for the next input-required result.
+struct InputRequiredPrompt(UnboundedSender<SuspendedQuestion>);
 
-impl Asker for RoundAsker {
-    fn absence(&self) -> Option<String> {
+impl ApprovalPrompt for InputRequiredPrompt {
+    fn unavailable_reason(&self) -> Option<String> {
         None
     }
 
-    fn ask<'a>(&'a self, question: &'a Question) -> Asking<'a> {
+    fn ask<'a>(&'a self, question: &'a ApprovalQuestion) -> ApprovalFuture<'a> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            let asked = Asked { id: Uuid::new_v4(), question: question.clone(), reply };
-            let gone = || Reply::Unreachable { why: "the client went away".to_owned() };
+            let asked = SuspendedQuestion { id: Uuid::new_v4(), question: question.clone(), reply };
+            let gone = || ApprovalAnswer::Unreachable { why: "the client went away".to_owned() };
             match self.0.send(asked) {
                 Ok(()) => answer.await.unwrap_or_else(|_| gone()),
                 Err(_) => gone(),

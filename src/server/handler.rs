@@ -1,4 +1,7 @@
-//! The MCP server: words in, words out. It decides nothing.
+//! The MCP handler of `adjutant serve` and `adjutant gateway`: everything that rmcp's types describe.
+//!
+//! Parses requests and formats results; permissions are decided by the orchestrator and the gateway. Agents name themselves
+//! in `_meta.agent_id` of requests for resources and prompts, which have no arguments of ours.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,172 +9,100 @@ use std::time::Duration;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, JsonObject,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter,
-    Tool,
+    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, DiscoverResult,
+    ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
+    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, PromptsCapability, ProtocolVersion,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourcesCapability,
+    ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
-use serde::Deserialize;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::{interval, timeout};
+use tokio::time::interval;
 
-use super::asking::{self, Way};
-use super::fast_lane::Desk;
-use super::guest::Guest;
-use super::line::Line;
-use super::rounds::{Errand, Matter, Rounds};
-use super::who::{ATTEST, Callers, no_such_tool};
-use super::{answer, gateway_offers, gateway_tools, log_messages, offer_changes, progress, tools};
-use crate::base::{one_line, shorten};
-use crate::call::{Orchestrator, Request, StatusBoard};
-use crate::gateway::{Gateway, LogRelay};
-use crate::identity::{Caller, Doubt};
-use crate::outcome::{Code, Failure, Report};
+use super::callers::{ATTEST_CALL, parse_malformed_call, reject_unknown_tool, tool_use_id};
+use super::router::CallRouter;
+use super::{change_notifications, packed_result};
+use crate::delegation::Orchestrator;
+use crate::gateway::{FeatureKind, GatewayError, LogSubscription, RequestIdentity};
+use crate::identity::Caller;
+use crate::jsonrpc::LineJson;
+use crate::server::tools::run_subagent::Delegation;
+use crate::server::tools::{EXECUTE_TOOL, RUN_SUBAGENT, RUN_SUBAGENTS, gateway};
 
-/// How long an answer waits for the last progress before it.
-const LAST_NEWS: Duration = Duration::from_millis(500);
+/// The field of `_meta` with the name of the calling agent.
+const AGENT_ID_FIELD: &str = "agent_id";
 
-/// How often it is looked whether a client that is told about tools is still there.
-const LOOK_AGAIN: Duration = Duration::from_secs(20);
+const GATEWAY_INSTRUCTIONS: &str =
+    "Find a server with list_servers, its tools with get_server_tools, call one with execute_tool.";
 
-/// What one connection of a caller sees.
+/// Interval at which [`wait_until_closed`] checks the transport.
+const CLOSED_POLL_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The MCP handler; one clone per connection, HTTP session or request.
 #[derive(Clone)]
-pub(super) struct Handler {
-    orchestrator: Arc<Orchestrator>,
-    gateway: Arc<Gateway>,
-    callers: Callers,
-    /// How the client hears what servers log; `None` where there are several.
-    logs: Option<Arc<LogRelay>>,
-    rounds: Rounds,
+pub(crate) struct McpHandler {
+    router: CallRouter,
+    /// `None` in `adjutant gateway`, which runs no agents.
+    delegation: Option<Delegation>,
+    /// Log messages of downstream servers; `None` where several clients share the servers.
+    logs: Option<Arc<LogSubscription>>,
 }
 
-impl Handler {
-    pub(super) fn new(
-        orchestrator: Arc<Orchestrator>,
-        gateway: Arc<Gateway>,
-        callers: Callers,
-        logs: Option<Arc<LogRelay>>,
+impl McpHandler {
+    /// A handler that offers the gateway's tools, and those for agents if there is an orchestrator.
+    pub(crate) fn new(
+        router: CallRouter,
+        orchestrator: Option<Arc<Orchestrator>>,
+        logs: Option<Arc<LogSubscription>>,
     ) -> Self {
-        Self { orchestrator, gateway, callers, logs, rounds: Rounds::default() }
+        Self { router, delegation: orchestrator.map(Delegation::new), logs }
     }
 
-    fn tools(&self, caller: &Caller) -> Vec<Tool> {
-        let agents = self.orchestrator.callable_by(caller);
-        let mut tools = tools::definitions(agents.iter().map(AsRef::as_ref));
-        if self.gateway.has_servers() {
-            tools.extend(gateway_tools::definitions(self.gateway.debug()));
+    pub(crate) fn router(&self) -> &CallRouter {
+        &self.router
+    }
+
+    pub(crate) fn logs(&self) -> Option<&Arc<LogSubscription>> {
+        self.logs.as_ref()
+    }
+
+    fn tools_for(&self, caller: &Caller) -> Vec<Tool> {
+        let mut tools = self.delegation.as_ref().map_or_else(Vec::new, |d| d.tools_for(caller));
+        if self.router.is_offered() {
+            tools.extend(gateway::definitions(self.router.gateway.offers_status_tool()));
         }
         tools
     }
 
-    /// Runs agents, asking the person behind the caller where an agent needs that.
-    async fn delegate(
-        &self,
-        request: CallToolRequestParams,
-        caller: Caller,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let matter = self.matter(request, context);
-        let handler = self.clone();
-        match asking::way(context) {
-            Way::Within(asker) => {
-                let line = Line::within(caller, asker, context);
-                Ok(handler.run_tool(matter, line).await.into())
-            }
-            Way::Again => {
-                let run = |matter, line| handler.run_tool(matter, line);
-                Ok(self.rounds.go_on(Errand::begin(matter, caller, context, run), context).await)
-            }
-        }
-    }
-
-    /// The client comes back with what a person said. Who called was settled when the call began.
-    async fn go_on(
-        &self,
-        state: &str,
-        mut request: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let answers = request.input_responses.take().unwrap_or_default();
-        let errand = self.rounds.resume(state, &self.matter(request, context), &answers)?;
-        Ok(self.rounds.go_on(errand, context).await)
-    }
-
-    fn matter(
-        &self,
-        request: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
-    ) -> Matter {
-        let guest = Guest::caller(&context.extensions);
-        Matter {
-            connection: guest.unwrap_or_else(|| self.callers.usual.clone()).name,
-            tool: request.name.into_owned(),
-            arguments: request.arguments.unwrap_or_default(),
-        }
-    }
-
-    async fn run_tool(self, matter: Matter, line: Line) -> CallToolResult {
-        match matter.tool.as_str() {
-            tools::RUN_SUBAGENTS => self.run_many(matter.arguments, &line).await,
-            _ => self.run_one(matter.arguments, &line).await,
-        }
-    }
-
-    async fn run_one(&self, arguments: JsonObject, line: &Line) -> CallToolResult {
-        let report = match parse::<Task>(arguments) {
-            Ok(task) => self.run(task, line).await,
-            Err(failure) => self.orchestrator.refused("", failure),
-        };
-        answer::one(&report)
-    }
-
-    async fn run_many(&self, arguments: JsonObject, line: &Line) -> CallToolResult {
-        let tasks = match parse::<Tasks>(arguments) {
-            Ok(Tasks { tasks }) if !tasks.is_empty() => tasks,
-            Ok(_) => return answer::one(&self.orchestrator.refused("", no_tasks())),
-            Err(failure) => return answer::one(&self.orchestrator.refused("", failure)),
-        };
-        let runs = tasks.into_iter().map(|task| self.run(task, line));
-        answer::many(&futures_util::future::join_all(runs).await)
-    }
-
     fn is_gateway_tool(&self, name: &str) -> bool {
-        self.gateway.has_servers() && gateway_tools::is_gateway_tool(name, self.gateway.debug())
+        self.router.is_offered()
+            && gateway::is_gateway_tool(name, self.router.gateway.offers_status_tool())
     }
 
-    /// One run, with progress where the caller asked for it.
-    async fn run(&self, task: Task, line: &Line) -> Report {
-        let Line { caller, asker, cancel, .. } = line.clone();
-        let (request, claimed) = task.split();
-        if let Some(claimed) = claimed.filter(|claimed| *claimed != caller.name) {
-            let failure = mismatch(&caller, &claimed);
-            return self.orchestrator.turn_away(&caller, &request.agent_name, failure);
-        }
-        let _slot = match Guest::run_slot(&line.extensions) {
-            Ok(slot) => slot,
-            Err(failure) => {
-                return self.orchestrator.turn_away(&caller, &request.agent_name, failure);
-            }
-        };
-        let (board, status) = StatusBoard::new();
-        let telling = tokio::spawn(progress::report(line.listener.clone(), status));
-        let report = self.orchestrator.run(request, caller, board, cancel, asker).await;
-        // Progress after the answer would be about a call that is over.
-        let _ = timeout(LAST_NEWS, telling).await;
-        report
+    /// The delegation, for its two tools.
+    fn delegation_for(&self, tool: &str) -> Option<&Delegation> {
+        self.delegation.as_ref().filter(|_| matches!(tool, RUN_SUBAGENT | RUN_SUBAGENTS))
     }
 
-    /// Tells a caller when its own list of tools has become another one, until `gone` is. Those of servers are told of
-    /// by `offer_changes`.
-    async fn watch_tools<F, R>(&self, caller: &Caller, gone: impl Future<Output = ()>, tell: F)
-    where
+    /// Calls `tell` whenever the caller's tool list has changed, until `gone` resolves or `tell` returns `false`.
+    ///
+    /// Changes of downstream servers' lists are reported by `change_notifications`.
+    async fn watch_tool_list<F, R>(
+        &self,
+        delegation: &Delegation,
+        caller: &Caller,
+        gone: impl Future<Output = ()>,
+        tell: F,
+    ) where
         F: Fn() -> R,
         R: Future<Output = bool>,
     {
-        let mut changes = self.orchestrator.catalog_changes();
-        let mut servers = self.gateway.changes();
-        let mut known = self.tools(caller);
+        let mut changes = delegation.orchestrator.catalog_changes();
+        let mut servers = self.router.gateway.subscribe_visibility_changes();
+        let mut known = self.tools_for(caller);
         tokio::pin!(gone);
         loop {
             tokio::select! {
@@ -179,7 +110,7 @@ impl Handler {
                 changed = changes.changed() => if changed.is_err() { return },
                 changed = servers.changed() => if changed.is_err() { return },
             }
-            let now = self.tools(caller);
+            let now = self.tools_for(caller);
             if now != known {
                 known = now;
                 if !tell().await {
@@ -188,32 +119,103 @@ impl Handler {
             }
         }
     }
+
+    /// Lists the resources, resource templates or prompts that the caller may use.
+    async fn list_features<T: Serialize + DeserializeOwned + Default>(
+        &self,
+        offer: FeatureKind,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<T, ErrorData> {
+        let who = self.feature_identity(offer.list_method(), context).await?;
+        let listed = self.router.gateway.list_features(&who, offer).await;
+        pack_feature(listed, T::default())
+    }
+
+    /// The identity of a request: the resolved caller, and the claimed `agent_id`. A malformed `agent_id` is rejected and
+    /// audited.
+    async fn feature_identity(
+        &self,
+        method: &'static str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<RequestIdentity, ErrorData> {
+        let claimed = match context.meta.get(AGENT_ID_FIELD) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(name)) => Ok(Some(name.clone()).filter(|name| !name.is_empty())),
+            Some(_) => Err(gateway::invalid_argument(AGENT_ID_FIELD, "text")),
+        };
+        let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
+        let agent_id = claimed.as_ref().ok().cloned().flatten();
+        let caller = self.router.callers.resolve(method, context);
+        let who = gateway::request_identity(caller, agent_id, call_id);
+        match claimed {
+            Ok(_) => Ok(who),
+            Err(wrong) => {
+                Err(feature_error(&self.router.gateway.reject(method, &who, wrong).await))
+            }
+        }
+    }
 }
 
-impl Desk for Handler {
-    fn gateway(&self) -> Option<&Gateway> {
-        self.gateway.has_servers().then_some(&self.gateway)
-    }
-
-    fn caller(&self, tool_use_id: Option<String>) -> Result<Caller, Doubt> {
-        let usual = || self.callers.usual.clone();
-        self.callers.of_use(gateway_tools::EXECUTE_TOOL, tool_use_id, usual)
-    }
-
-    fn log_relay(&self) -> Option<&LogRelay> {
-        self.logs.as_deref()
-    }
+/// Packs the result of a request for resources or prompts.
+fn pack_feature<T: Serialize + DeserializeOwned>(
+    result: Result<Value, GatewayError>,
+    empty: T,
+) -> Result<T, ErrorData> {
+    let raw = LineJson::encode(&result.map_err(|error| feature_error(&error))?);
+    let raw = raw.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    Ok(packed_result::pack(&raw, empty))
 }
 
-impl ServerHandler for Handler {
-    gateway_offers::offer_methods!();
-    log_messages::log_methods!();
+/// Converts an error to a JSON-RPC error: results of these requests have no `isError`.
+fn feature_error(error: &GatewayError) -> ErrorData {
+    let code = match error {
+        GatewayError::Downstream { code, message, data } => {
+            return ErrorData::new(ErrorCode(*code), message.clone(), data.clone());
+        }
+        GatewayError::FeatureNotFound { what } if what.starts_with("resource") => {
+            ErrorCode::RESOURCE_NOT_FOUND
+        }
+        GatewayError::FeatureNotFound { .. } | GatewayError::InvalidArgument { .. } => {
+            ErrorCode::INVALID_PARAMS
+        }
+        _ => ErrorCode::INTERNAL_ERROR,
+    };
+    ErrorData::new(code, error.text(), None)
+}
 
+impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let tools = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
         let mut capabilities = tools.build();
-        capabilities.logging = log_messages::capability(self.log_relay());
-        gateway_offers::introduction("adjutant", capabilities, &self.gateway)
+        capabilities.logging = change_notifications::logging_capability(self.logs.as_deref());
+        if self.router.gateway.any_server_usable() {
+            let mut resources = ResourcesCapability::default();
+            resources.list_changed = Some(true);
+            capabilities.resources = Some(resources);
+            let mut prompts = PromptsCapability::default();
+            prompts.list_changed = Some(true);
+            capabilities.prompts = Some(prompts);
+        }
+        let mut info = ServerConfig::new(capabilities);
+        info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+        let version = env!("CARGO_PKG_VERSION");
+        if self.delegation.is_some() {
+            info.server_info = Implementation::new("adjutant", version);
+            return info;
+        }
+        info.server_info = Implementation::new("adjutant-gateway", version);
+        info.with_instructions(GATEWAY_INSTRUCTIONS)
+    }
+
+    async fn discover(
+        &self,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<DiscoverResult, ErrorData> {
+        let mut info = self.get_info();
+        // In this revision log messages belong to a request, which rmcp does not support.
+        info.capabilities.logging = None;
+        let versions = self.supported_protocol_versions().into_owned();
+        Ok(DiscoverResult::from_server_info(versions, info))
     }
 
     async fn list_tools(
@@ -221,8 +223,8 @@ impl ServerHandler for Handler {
         _request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let caller = self.callers.sender(&context.extensions);
-        Ok(ListToolsResult::with_all_items(self.tools(&caller)))
+        let caller = self.router.callers.sender_of(&context.extensions);
+        Ok(ListToolsResult::with_all_items(self.tools_for(&caller)))
     }
 
     async fn call_tool(
@@ -230,36 +232,110 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let delegates = matches!(request.name.as_ref(), tools::RUN_SUBAGENT | tools::RUN_SUBAGENTS);
-        if let Some(state) = request.request_state.clone().filter(|_| delegates) {
-            return self.go_on(&state, request, &context).await;
+        let callers = &self.router.callers;
+        if let Some(delegation) = self.delegation_for(&request.name) {
+            return delegation.call_tool(request, callers, &context).await;
         }
-        let caller = self.callers.of(&request.name, &context);
-        match (request.name.as_ref(), caller) {
-            (ATTEST, _) => self.callers.hear(request.arguments, &context),
-            (tools::RUN_SUBAGENT | tools::RUN_SUBAGENTS, Ok(caller)) => {
-                self.delegate(request, caller, &context).await
-            }
-            (tools::RUN_SUBAGENT | tools::RUN_SUBAGENTS, Err(doubt)) => {
-                let (caller, failure) = (&self.callers.usual, doubtful(doubt));
-                Ok(answer::one(&self.orchestrator.turn_away(caller, "", failure)).into())
-            }
-            (name, caller) if self.is_gateway_tool(name) => {
-                let arguments = request.arguments.unwrap_or_default();
-                gateway_tools::call(&self.gateway, caller, name, arguments, &context).await
-            }
-            (unknown, _) => Err(no_such_tool(&self.gateway, unknown)),
+        let name = request.name.as_ref();
+        if name == ATTEST_CALL {
+            return callers.record_attestation(request.arguments, &context);
+        }
+        if !self.is_gateway_tool(name) {
+            return Err(reject_unknown_tool(&self.router.gateway, name));
+        }
+        let caller = callers.resolve(name, &context);
+        match name {
+            EXECUTE_TOOL => self.router.answer_typed(caller, &context).await,
+            _ => Ok(gateway::call_tool(&self.router.gateway, caller, name, &context).await.into()),
         }
     }
 
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method != "tools/call" {
+            return Err(change_notifications::unknown_method(self.logs.as_deref(), request));
+        }
+        let (name, refused) = parse_malformed_call(&request)?;
+        let CallRouter { gateway, callers, .. } = &self.router;
+        if let Some(delegation) = self.delegation_for(name) {
+            delegation.reject_malformed(callers, callers.resolve(name, &context)).await;
+        } else if self.is_gateway_tool(name) {
+            let caller = callers.resolve(name, &context);
+            gateway::reject_malformed(gateway, caller, name, &context).await;
+        } else {
+            return Err(reject_unknown_tool(gateway, name));
+        }
+        Err(refused)
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        self.list_features(FeatureKind::Resources, &context).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        self.list_features(FeatureKind::ResourceTemplates, &context).await
+    }
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        self.list_features(FeatureKind::Prompts, &context).await
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let who = self.feature_identity("resources/read", &context).await?;
+        let read = self.router.gateway.read_resource(&who, &request.uri, context.ct.clone()).await;
+        Ok(pack_feature(read, ReadResourceResult::new(Vec::new()))?.into())
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let who = self.feature_identity("prompts/get", &context).await?;
+        let arguments = request.arguments.map(Value::Object);
+        let gateway = &self.router.gateway;
+        let got = gateway.get_prompt(&who, &request.name, arguments, context.ct.clone()).await;
+        Ok(pack_feature(got, GetPromptResult::new(Vec::new()))?.into())
+    }
+
+    #[expect(deprecated, reason = "clients of today still set a level")]
+    async fn set_level(
+        &self,
+        request: rmcp::model::SetLevelRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        change_notifications::open_log_subscription(self.logs.as_deref())?.set_level(request.level);
+        Ok(())
+    }
+
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        change_notifications::spawn_notifications(&self.router.gateway, &context);
+        let Some(delegation) = self.delegation.clone() else { return };
         let handler = self.clone();
-        offer_changes::follow(&self.gateway, &context);
         tokio::spawn(async move {
-            let caller = handler.callers.sender(&context.extensions);
+            let caller = handler.router.callers.sender_of(&context.extensions);
             let peer = context.peer;
             handler
-                .watch_tools(&caller, until_closed(&peer), || async {
+                .watch_tool_list(&delegation, &caller, wait_until_closed(&peer), || async {
                     peer.notify_tool_list_changed().await.is_ok()
                 })
                 .await;
@@ -271,80 +347,32 @@ impl ServerHandler for Handler {
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
         let mut accepted = SubscriptionFilter::new();
-        offer_changes::accept(requested, &mut accepted);
+        change_notifications::accept_subscriptions(requested, &mut accepted);
         Some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let changes = change_notifications::serve_subscription(&self.router.gateway, &context);
+        let Some(delegation) = &self.delegation else {
+            changes.await;
+            return Ok(());
+        };
         let sink = context.sink();
-        let caller = self.callers.sender(&context.request_context().extensions);
-        let tools = self.watch_tools(&caller, context.cancelled(), || async {
+        let caller = self.router.callers.sender_of(&context.request_context().extensions);
+        let tools = self.watch_tool_list(delegation, &caller, context.cancelled(), || async {
             sink.notify_tool_list_changed().await.is_ok()
         });
-        tokio::join!(tools, offer_changes::listen(&self.gateway, &context));
+        tokio::join!(tools, changes);
         Ok(())
     }
 }
 
-/// Returns some time after a client has gone; a session over HTTP ends long before the server does.
-pub(super) async fn until_closed(peer: &Peer<RoleServer>) {
-    let mut looks = interval(LOOK_AGAIN);
+/// Returns within 20 s after the client's transport has closed.
+///
+/// Ends the notification tasks of an HTTP session, which ends before the server does.
+pub(crate) async fn wait_until_closed(peer: &Peer<RoleServer>) {
+    let mut ticks = interval(CLOSED_POLL_INTERVAL);
     while !peer.is_transport_closed() {
-        looks.tick().await;
+        ticks.tick().await;
     }
-}
-
-/// One task as it comes over the wire.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Task {
-    agent_name: String,
-    prompt: String,
-    context: Option<String>,
-    session_key: Option<String>,
-    #[serde(default)]
-    fresh: bool,
-    /// Only ever compared with who it is; nobody becomes somebody by saying so.
-    agent_id: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Tasks {
-    tasks: Vec<Task>,
-}
-
-impl Task {
-    /// What is asked for, and who the caller says it is.
-    fn split(self) -> (Request, Option<String>) {
-        let request = Request {
-            agent_name: self.agent_name,
-            prompt: self.prompt,
-            context: self.context,
-            session_key: self.session_key,
-            fresh: self.fresh,
-        };
-        (request, self.agent_id.filter(|claimed| !claimed.is_empty()))
-    }
-}
-
-fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
-    serde_json::from_value(Value::Object(arguments)).map_err(|error| {
-        let help = "call it with the arguments that its schema lists";
-        Failure::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"), help)
-    })
-}
-
-fn mismatch(caller: &Caller, claimed: &str) -> Failure {
-    let claimed = shorten(&one_line(claimed), 80);
-    let message = format!("this call comes from {}, not from `{claimed}`", caller.described());
-    Failure::new(Code::IdentityMismatch, message, "leave agent_id out")
-}
-
-fn doubtful(doubt: Doubt) -> Failure {
-    Failure::new(Code::IdentityMismatch, doubt.to_string(), "call it again")
-}
-
-fn no_tasks() -> Failure {
-    Failure::new(Code::InvalidArgument, "`tasks` is empty", "give at least one task")
 }

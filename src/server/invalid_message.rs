@@ -1,49 +1,99 @@
-//! Messages that are JSON and still cannot be read: half of a character, a number beyond all numbers, endless nesting.
-//!
-//! rmcp drops such a line without a word, and its caller would wait for ever. Its id can be read all the same.
+//! Validation of incoming messages against rmcp's types, and audit entries of rejected tool calls.
 
-use memchr::memmem;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use rmcp::model::{ClientJsonRpcMessage, ClientNotification, JsonRpcMessage, JsonRpcNotification};
+use serde_json::Value;
 
-/// As deep as nobody nests on purpose; `serde_json` gives up a little later.
-const DEEP: usize = 100;
+use crate::audit::AuditEntry;
+use crate::identity::Caller;
+use crate::jsonrpc::{InvalidMessage, RecoveredNames};
+use crate::server::tools::{EXECUTE_TOOL, RUN_SUBAGENT, RUN_SUBAGENTS, gateway};
+use crate::util::{one_line, shorten};
 
-/// The answer to a request that cannot be read; `None` for everything that can be, and for what is no request.
-pub(super) fn refusal(line: &[u8]) -> Option<String> {
-    if !is_suspicious(line) {
-        return None;
+/// Longest agent, server or tool name in an entry, in characters.
+const MAX_NAME_CHARS: usize = 256;
+
+/// Converts a message to rmcp's type, because rmcp ignores a message that it cannot deserialize, or answers it without an
+/// id. `received` is the message as the client sent it, for the error.
+///
+/// # Errors
+///
+/// -32700 for a number beyond `f64` or an unpaired surrogate; -32600 for a field with a type that MCP does not allow,
+/// and for a `tools/call` without an id.
+pub(crate) fn to_typed(
+    message: &[u8],
+    received: &[u8],
+) -> Result<ClientJsonRpcMessage, InvalidMessage> {
+    match serde_json::from_slice(message) {
+        Ok(parsed) if is_tool_call_without_id(&parsed) => {
+            Err(InvalidMessage::invalid_request(received, "a `tools/call` must have an `id`"))
+        }
+        Ok(parsed) => Ok(parsed),
+        Err(error) => Err(match serde_json::from_slice::<Value>(message) {
+            Ok(_) => {
+                let sentence = format!("a field has a type that MCP does not allow ({error})");
+                InvalidMessage::invalid_request(received, &sentence)
+            }
+            // A number beyond `f64`, or an unpaired surrogate.
+            Err(error) => InvalidMessage::parse_error(received, &error.to_string()),
+        }),
     }
-    let error = serde_json::from_slice::<Value>(line).err()?;
-    let head: Head<'_> = serde_json::from_slice(line).ok()?;
-    let error =
-        json!({ "code": -32700, "message": format!("the message cannot be read: {error}") });
-    // The id goes back as it came: it may be a number that only the caller can read.
-    Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}\n", head.id.get()))
 }
 
-#[derive(Deserialize)]
-struct Head<'a> {
-    #[serde(borrow)]
-    id: &'a RawValue,
-    #[serde(rename = "method")]
-    _method: &'a str,
+fn is_tool_call_without_id(message: &ClientJsonRpcMessage) -> bool {
+    let JsonRpcMessage::Notification(JsonRpcNotification { notification, .. }) = message else {
+        return false;
+    };
+    matches!(notification, ClientNotification::CustomNotification(custom) if custom.method == "tools/call")
 }
 
-/// Whether a line has anything that may be too much: few have, and only those are read twice.
-fn is_suspicious(line: &[u8]) -> bool {
-    memmem::find(line, b"\\ud").is_some()
-        || memmem::find(line, b"\\uD").is_some()
-        || memchr::memchr2_iter(b'[', b'{', line).nth(DEEP).is_some()
-        || memchr::memchr2_iter(b'e', b'E', line).any(|at| is_large_exponent(line, at))
+/// The audit entry of a rejected message; `None` if the message names no tool.
+pub(crate) fn rejection_entry(
+    refused: &InvalidMessage,
+    caller: Option<&Caller>,
+) -> Option<AuditEntry> {
+    let code = match refused.code {
+        InvalidMessage::PARSE_ERROR => "PARSE_ERROR",
+        _ => "INVALID_REQUEST",
+    };
+    Some(
+        attempted_call_entry(&refused.recovered, caller)?
+            .with_denial(code, refused.message.clone()),
+    )
 }
 
-/// `1e999`: at least three digits after the letter, and one before it.
-fn is_large_exponent(line: &[u8], at: usize) -> bool {
-    let digit = |at: usize| line.get(at).is_some_and(u8::is_ascii_digit);
-    let sign = usize::from(matches!(line.get(at + 1), Some(b'+' | b'-')));
-    at > 0 && digit(at - 1) && (1..=3).all(|step| digit(at + sign + step))
+/// The audit entry of an attempted tool call, without its outcome; `None` if no tool is named.
+pub(crate) fn attempted_call_entry(
+    named: &RecoveredNames,
+    caller: Option<&Caller>,
+) -> Option<AuditEntry> {
+    let name = named.called_tool()?;
+    let mut entry = match name {
+        // A delegation has the agent as its tool, empty if the message names none.
+        RUN_SUBAGENT | RUN_SUBAGENTS => {
+            let mut entry = AuditEntry::new("run_subagent");
+            entry.tool = Some(named.agent_name.as_deref().map(sanitize_name).unwrap_or_default());
+            entry
+        }
+        EXECUTE_TOOL => {
+            let mut entry = AuditEntry::new(EXECUTE_TOOL);
+            entry.server = named.target_server.as_deref().map(sanitize_name);
+            entry.tool = named.target_tool.as_deref().map(sanitize_name);
+            entry
+        }
+        name => {
+            let mut entry = AuditEntry::new(gateway::audit_operation(name));
+            entry.tool = Some(sanitize_name(name));
+            entry
+        }
+    };
+    if let Some(caller) = caller {
+        entry = entry.with_caller(caller);
+    }
+    Some(entry)
+}
+
+fn sanitize_name(name: &str) -> String {
+    one_line(&shorten(name, MAX_NAME_CHARS))
 }
 
 #[cfg(test)]
@@ -52,29 +102,49 @@ mod tests {
     use test_case::test_case;
 
     fn request(value: &str) -> String {
-        format!(
-            "{{\"method\":\"tools/call\",\"params\":{{\"x\":{value}}},\"jsonrpc\":\"2.0\",\"id\":\"a-7\"}}"
-        )
+        let params = format!(
+            r#"{{"name":"execute_tool","arguments":{{"server":"s","tool":"t","args":{{"x":{value}}}}}}}"#
+        );
+        format!(r#"{{"method":"tools/call","params":{params},"jsonrpc":"2.0","id":"a-7"}}"#)
     }
 
     #[test_case("\"\\ud800\""; "half of a character")]
-    #[test_case("1e99999"; "a number beyond all numbers")]
-    #[test_case(&format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)); "endless nesting")]
-    fn what_cannot_be_read_is_answered(value: &str) {
-        let told: Value =
-            serde_json::from_str(&refusal(request(value).as_bytes()).unwrap()).unwrap();
-        assert_eq!((&told["id"], &told["error"]["code"]), (&json!("a-7"), &json!(-32700)));
+    #[test_case("1e99999"; "a number beyond a double")]
+    #[test_case(&"1".repeat(400); "a whole number beyond a double")]
+    #[test_case(&format!("{}e50", "1".repeat(300)); "a large number with an exponent of two digits")]
+    fn a_message_that_rmcp_cannot_parse_is_a_parse_error(value: &str) {
+        let refused = to_typed(request(value).as_bytes(), request(value).as_bytes()).unwrap_err();
+        assert_eq!(refused.code, InvalidMessage::PARSE_ERROR);
+        assert_eq!(refused.recovered.id.as_deref(), Some("\"a-7\""));
     }
 
     #[test_case("\"\\ud83d\\ude00 1e999\""; "a whole character")]
     #[test_case("[[1e308]]"; "a large number")]
-    #[test_case("NaN"; "no JSON at all")]
-    fn everything_else_is_not(value: &str) {
-        assert_eq!(refusal(request(value).as_bytes()), None);
+    fn numbers_and_strings_that_rmcp_can_parse_are_valid(value: &str) {
+        assert!(to_typed(request(value).as_bytes(), request(value).as_bytes()).is_ok());
+    }
+
+    #[test_case(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[1]}"# => false; "params that are a list")]
+    #[test_case(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":"x"}"# => false; "params that are text")]
+    #[test_case(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":7}}"# => false; "meta that is a number")]
+    #[test_case(r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"x"}}"# => false; "a call without an id")]
+    #[test_case(r#"{"jsonrpc":"2.0","id":1,"method":"made/up","params":{"x":1}}"# => true; "an unknown method")]
+    #[test_case(r#"{"jsonrpc":"2.0","method":"made/up","params":{"x":1}}"# => true; "an unknown notification")]
+    #[test_case(r#"{"jsonrpc":"2.0","id":1,"result":{}}"# => true; "a response")]
+    fn messages_are_validated_with_the_types_of_rmcp(message: &str) -> bool {
+        to_typed(message.as_bytes(), message.as_bytes())
+            .map_err(|refused| assert_eq!(refused.code, -32_600))
+            .is_ok()
     }
 
     #[test]
-    fn a_notification_gets_no_answer() {
-        assert_eq!(refusal(b"{\"method\":\"x\",\"params\":\"\\ud800\"}"), None);
+    fn an_attempted_tool_call_has_an_audit_entry() {
+        let refused = InvalidMessage::parse_error(request("1").as_bytes(), "x");
+        let entry = rejection_entry(&refused, None).unwrap();
+        assert_eq!(entry.operation, "execute_tool");
+        assert_eq!((entry.server.as_deref(), entry.tool.as_deref()), (Some("s"), Some("t")));
+        assert_eq!(entry.error.as_deref(), Some("PARSE_ERROR"));
+        let other = br#"{"id":1,"method":"prompts/get","params":{"name":"x"}"#;
+        assert!(rejection_entry(&InvalidMessage::parse_error(other, "x"), None).is_none());
     }
 }

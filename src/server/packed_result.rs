@@ -1,126 +1,104 @@
-//! Downstream results on their way up, unchanged.
+//! Downstream results that pass rmcp's typed results without a change.
 //!
-//! rmcp's handlers return typed results, which would drop whatever the types do not know. On stdio a handler
-//! puts the JSON of a downstream result into a slot that travels with the request; a wrapper takes it out again
-//! after rmcp has done its checks. Over HTTP rmcp lets nobody between itself and the handler: there the result
-//! travels as a parcel in the `_meta` of what stands in for it, and is unpacked on its way out.
+//! rmcp drops fields that its types do not know, and rewrites numbers. A handler therefore packs the result as a JSON
+//! string into the `_meta` of an empty result, and the transport unpacks it from the serialized message.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
 
-use axum::body::Bytes;
 use memchr::memmem;
-use rmcp::RoleServer;
-use rmcp::model::{
-    ClientNotification, ClientRequest, CustomResult, ErrorData, ProtocolVersion, ServerConfig,
-    ServerResult,
-};
-use rmcp::service::{NotificationContext, RequestContext, Service};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The name of a parcel.
-const PARCEL: &str = "adjutant/result";
+use crate::jsonrpc::{Frame, Id, LineJson};
 
-/// Where a raw result waits; in the extensions of the request.
-#[derive(Clone, Default)]
-pub(super) struct RawSlot(Arc<Mutex<Option<Value>>>);
+/// The key in `_meta` of the packed result.
+const PACKED_RESULT_KEY: &str = "adjutant/result";
 
-impl RawSlot {
-    /// Leaves `raw` for the wrapper and returns what stands in for it; without a wrapper, what stands in for it
-    /// carries it.
-    pub(super) fn deliver<T: Serialize + DeserializeOwned>(
-        context: &RequestContext<RoleServer>,
-        raw: Value,
-        stand_in: T,
-    ) -> T {
-        match context.extensions.get::<Self>() {
-            Some(slot) => {
-                *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(raw);
-                stand_in
-            }
-            None => carrying(raw, &stand_in).unwrap_or(stand_in),
-        }
-    }
+/// Fields that revision 2026-07-28 requires in some results and rmcp adds to the empty result.
+const REVISION_FIELDS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
-    fn take(&self) -> Option<Value> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
+/// Packs `raw` into an empty result; returns the empty result if it cannot carry `_meta`.
+pub(crate) fn pack<T: Serialize + DeserializeOwned>(raw: &LineJson, empty: T) -> T {
+    let packed = || {
+        let mut carrier = serde_json::to_value(&empty).ok()?;
+        let text = Value::from(raw.as_str());
+        let meta = Map::from_iter([(PACKED_RESULT_KEY.to_owned(), text)]);
+        carrier.as_object_mut()?.insert("_meta".to_owned(), Value::Object(meta));
+        serde_json::from_value(carrier).ok()
+    };
+    packed().unwrap_or(empty)
 }
 
-/// A service whose results may be raw.
-pub(super) struct RawResults<S>(pub(super) S);
-
-impl<S: Service<RoleServer>> Service<RoleServer> for RawResults<S> {
-    async fn handle_request(
-        &self,
-        request: ClientRequest,
-        mut context: RequestContext<RoleServer>,
-    ) -> Result<ServerResult, ErrorData> {
-        let slot = RawSlot::default();
-        context.extensions.insert(slot.clone());
-        let result = self.0.handle_request(request, context).await?;
-        Ok(match slot.take() {
-            Some(raw) => {
-                let stand_in = serde_json::to_value(result).unwrap_or_default();
-                ServerResult::CustomResult(CustomResult(with_our_fields(raw, &stand_in)))
-            }
-            None => result,
-        })
-    }
-
-    async fn handle_notification(
-        &self,
-        notification: ClientNotification,
-        context: NotificationContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        self.0.handle_notification(notification, context).await
-    }
-
-    fn get_info(&self) -> ServerConfig {
-        self.0.get_info()
-    }
-
-    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        self.0.supported_protocol_versions()
-    }
+/// Returns the response with its packed result unpacked; `None` if nothing is packed in the message.
+pub(crate) fn unpack(message: &[u8]) -> Option<Frame> {
+    // Most messages lack the key: a substring search is cheaper than parsing.
+    memmem::find(message, PACKED_RESULT_KEY.as_bytes())?;
+    let response: PackedResponse<'_> = serde_json::from_slice(message).ok()?;
+    let carrier: Carrier<'_> = serde_json::from_str(response.result.get()).ok()?;
+    let raw = LineJson::parse(carrier.meta.packed).ok()?;
+    let fields = [carrier.result_type, carrier.ttl_ms, carrier.cache_scope];
+    let fields = REVISION_FIELDS.into_iter().zip(fields);
+    let fields = fields.filter_map(|(name, value)| Some((name, value?.get())));
+    Some(Frame::result(&Id::parse(response.id.get())?, &with_missing_fields(raw, fields)))
 }
 
-/// What stands in for a result, with the result in its `_meta`.
-fn carrying<T: Serialize + DeserializeOwned>(raw: Value, stand_in: &T) -> Option<T> {
-    let mut carrier = serde_json::to_value(stand_in).ok()?;
-    let meta = Map::from_iter([(PARCEL.to_owned(), raw)]);
-    carrier.as_object_mut()?.insert("_meta".to_owned(), Value::Object(meta));
-    serde_json::from_value(carrier).ok()
+#[derive(Deserialize)]
+struct PackedResponse<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+    #[serde(borrow)]
+    result: &'a RawValue,
 }
 
-/// A message whose result is the one that was carried in it; `None` where none was.
-pub(super) fn unpacked(message: &[u8]) -> Option<Bytes> {
-    // Most messages carry nothing, and are not read a second time.
-    memmem::find(message, PARCEL.as_bytes())?;
-    let mut message: Value = serde_json::from_slice(message).ok()?;
-    let stand_in = message.get_mut("result")?;
-    let raw = stand_in.get_mut("_meta")?.get_mut(PARCEL)?.take();
-    *stand_in = with_our_fields(raw, stand_in);
-    serde_json::to_vec(&message).ok().map(Bytes::from)
+/// A result of rmcp's types with a packed one in it.
+#[derive(Deserialize)]
+struct Carrier<'a> {
+    #[serde(rename = "_meta")]
+    meta: CarrierMeta,
+    #[serde(borrow, default, rename = "resultType")]
+    result_type: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "ttlMs")]
+    ttl_ms: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "cacheScope")]
+    cache_scope: Option<&'a RawValue>,
 }
 
-/// `resultType` and how long a result may be kept belong to the revision spoken upstream, whatever
-/// the server downstream speaks; rmcp left them on the stand-in only where they belong.
-fn with_our_fields(mut raw: Value, stand_in: &Value) -> Value {
-    if let Some(object) = raw.as_object_mut() {
-        for name in ["resultType", "ttlMs", "cacheScope"] {
-            if let Some(value) = stand_in.get(name) {
-                object.entry(name).or_insert(value.clone());
-            }
-        }
-        let complete = object.get("resultType").and_then(Value::as_str) == Some("complete");
-        if complete && stand_in.get("resultType").is_none() {
-            object.shift_remove("resultType");
-        }
+#[derive(Deserialize)]
+struct CarrierMeta {
+    #[serde(rename = "adjutant/result")]
+    packed: String,
+}
+
+/// Appends those of `fields` (name and JSON) that the result does not have at its top level.
+pub(crate) fn with_missing_fields<'f>(
+    result: LineJson,
+    fields: impl Iterator<Item = (&'f str, &'f str)>,
+) -> LineJson {
+    let missing: Vec<_> = fields.filter(|(name, _)| !has_field(&result, name)).collect();
+    let Some(rest) = result.as_str().trim_end().strip_suffix('}').filter(|_| !missing.is_empty())
+    else {
+        return result;
+    };
+    let mut whole = rest.to_owned();
+    for (name, value) in missing {
+        let comma = if whole.trim_end() == "{" { "" } else { "," };
+        whole.push_str(&format!("{comma}\"{name}\":{value}"));
     }
-    raw
+    whole.push('}');
+    LineJson::parse(whole).unwrap_or(result)
+}
+
+/// Returns true if the result has the field at its top level; nested ones do not count.
+fn has_field(result: &LineJson, name: &str) -> bool {
+    let text = result.as_str();
+    // Most results have neither the word nor an escape that could spell it: a search is cheaper than parsing.
+    let mentions = |word: &str| memmem::find(text.as_bytes(), word.as_bytes()).is_some();
+    (mentions(name) || mentions("\\u"))
+        && serde_json::from_str::<HashMap<Cow<'_, str>, &RawValue>>(text)
+            .is_ok_and(|fields| fields.contains_key(name))
 }
 
 #[cfg(test)]
@@ -128,22 +106,46 @@ mod tests {
     use super::*;
     use rmcp::model::CallToolResult;
     use serde_json::json;
+    use test_case::test_case;
 
-    #[test]
-    fn a_result_survives_the_types_in_its_parcel() {
-        let raw = json!({ "zeta": [1, null], "content": [{ "type": "hologram" }], "_meta": { PARCEL: 1 } });
-        let carrier = carrying(raw.clone(), &CallToolResult::success(Vec::new())).unwrap();
-        let sent = json!({ "jsonrpc": "2.0", "id": 7, "result": carrier }).to_string();
-        let message: Value = serde_json::from_slice(&unpacked(sent.as_bytes()).unwrap()).unwrap();
-        let mut expected = raw;
-        expected["resultType"] = json!("complete");
-        assert_eq!(message["result"].to_string(), expected.to_string());
+    fn raw(text: &str) -> LineJson {
+        LineJson::parse(text.to_owned()).unwrap()
+    }
+
+    /// The message that rmcp sends for `result`.
+    fn sent(result: &impl Serialize) -> String {
+        json!({ "jsonrpc": "2.0", "id": "a", "result": result }).to_string()
     }
 
     #[test]
-    fn what_only_speaks_of_parcels_stays() {
-        let said = json!({ "jsonrpc": "2.0", "id": 7, "result": { "content": [{ "type": "text", "text": PARCEL }] } });
-        assert_eq!(unpacked(said.to_string().as_bytes()), None);
-        assert_eq!(unpacked(PARCEL.as_bytes()), None);
+    fn a_packed_result_keeps_its_text() {
+        let text = r#"{ "zeta":[1e2,123456789012345678901234567890],"content":[{"type":"hologram"}],"_meta":{"adjutant/result":"{}"}}"#;
+        let carrier = pack(&raw(text), CallToolResult::success(Vec::new()));
+        let frame = unpack(sent(&carrier).as_bytes()).unwrap();
+        let expected = text.strip_suffix('}').unwrap();
+        assert_eq!(
+            String::from_utf8(frame.into_bytes()).unwrap(),
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{expected},\"resultType\":\"complete\"}}}}\n"
+            )
+        );
+    }
+
+    #[test]
+    fn text_that_mentions_the_key_is_not_changed() {
+        let said = json!({ "content": [{ "type": "text", "text": PACKED_RESULT_KEY }] });
+        assert_eq!(unpack(sent(&said).as_bytes()), None);
+        assert_eq!(unpack(PACKED_RESULT_KEY.as_bytes()), None);
+    }
+
+    #[test_case(r#"{"content":[]}"#, r#"{"content":[],"resultType":"complete"}"#; "a result")]
+    #[test_case("{ }", r#"{ "resultType":"complete"}"#; "nothing")]
+    #[test_case(r#"{"x":{"resultType":1}}"#, r#"{"x":{"resultType":1},"resultType":"complete"}"#; "the word deeper down")]
+    #[test_case(r#"{"resultType":"input_required"}"#, r#"{"resultType":"input_required"}"#; "one that says so itself")]
+    #[test_case(r#"{"result\u0054ype":1,"x":1e400}"#, r#"{"result\u0054ype":1,"x":1e400}"#; "in another spelling")]
+    #[test_case(r#""text""#, r#""text""#; "no object")]
+    fn missing_fields_are_appended(text: &str, expected: &str) {
+        let fields = [("resultType", "\"complete\"")].into_iter();
+        assert_eq!(with_missing_fields(raw(text), fields).as_str(), expected);
     }
 }

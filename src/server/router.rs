@@ -1,251 +1,336 @@
-//! A call of `execute_tool` as its caller writes it, and the line that answers it: as bytes, past rmcp's typed values.
+//! Calls of `execute_tool`, whose arguments and results stay JSON text.
 //!
-//! Only calls with nothing out of the ordinary are read here; whatever else there is, rmcp knows what to say.
+//! Every way in ends here: a stdio line, an HTTP body without a session, and rmcp's typed handler, which gets the first
+//! request of a connection, requests of HTTP sessions, and requests that rmcp has to check. All of them parse the
+//! arguments, refuse, execute and answer with the functions of this file. Everything that is not `execute_tool` is typed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memchr::memmem;
+use rmcp::RoleServer;
+use rmcp::model::{
+    CallToolResponse, CallToolResult, ErrorCode, ErrorData, ProgressNotificationParam,
+};
+use rmcp::service::RequestContext;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::gateway_tools::{self, EXECUTE_TOOL};
-use super::who::is_tool_use_id;
-use crate::gateway::{Execute, GatewayError, Who};
-use crate::identity::{Caller, Doubt};
+use super::callers::{CallerResolver, is_tool_use_id, tool_use_id};
+use super::packed_result;
+use crate::gateway::{Gateway, GatewayError, RequestIdentity, ToolCall, forward_progress};
+use crate::identity::{AttestationError, Caller};
+use crate::jsonrpc::{Frame, Id, LineJson};
+use crate::server::tools::EXECUTE_TOOL;
+use crate::server::tools::gateway::{self, RawArguments, ToolArguments};
 
-/// A call of `execute_tool` with nothing out of the ordinary.
-pub(super) struct Call {
-    /// As it was written.
-    pub(super) id: Arc<str>,
-    pub(super) tool_use_id: Option<String>,
-    pub(super) progress_token: Option<Box<RawValue>>,
-    pub(super) agent_id: Option<String>,
-    pub(super) execute: Execute,
-    pub(super) revision: Revision,
-}
+/// Queued progress notifications per call; with a full queue, new ones are dropped.
+const MAX_QUEUED_PROGRESS: usize = 64;
 
-/// Which revision of the protocol a call is written in.
+/// The result of a call as JSON text, or the JSON-RPC error of the downstream server.
+pub(crate) type CallAnswer = Result<LineJson, ErrorData>;
+
+/// The kind of MCP revision a message is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Revision {
-    /// One that begins with a handshake.
+pub(crate) enum ProtocolRevision {
+    /// Up to 2025-11-25: the connection begins with `initialize`.
     Handshake,
-    /// The newest, which says everything with every request.
-    Sessionless,
+    /// 2026-07-28: every request names its protocol version, client and capabilities in `_meta`.
+    Stateless,
 }
 
-impl Revision {
-    /// The newest, as it is written.
-    pub(super) const SESSIONLESS: &str = "2026-07-28";
+impl ProtocolRevision {
+    /// The protocol version of [`Self::Stateless`].
+    pub(crate) const STATELESS_VERSION: &str = "2026-07-28";
 }
 
-#[derive(Deserialize)]
-struct Message<'a> {
-    #[serde(borrow)]
-    jsonrpc: Cow<'a, str>,
-    #[serde(borrow)]
-    id: &'a RawValue,
-    #[serde(borrow)]
-    method: Cow<'a, str>,
-    #[serde(borrow)]
-    params: Params<'a>,
+/// Executes `execute_tool` for the clients of one connection or HTTP server.
+#[derive(Clone)]
+pub(crate) struct CallRouter {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) callers: CallerResolver,
+    /// Set if the gateway's tools are offered only while there are servers.
+    pub(crate) needs_servers: bool,
 }
 
-/// Whatever else it has makes it rmcp's.
+/// A call of `execute_tool` that needs none of rmcp's checks; its arguments are not parsed yet.
+pub(crate) struct ExecuteToolCall<'a> {
+    pub(crate) revision: ProtocolRevision,
+    pub(crate) tool_use_id: Option<String>,
+    pub(crate) progress_token: Option<&'a RawValue>,
+    arguments: Option<&'a RawValue>,
+}
+
+/// An authenticated call with parsed arguments.
+pub(crate) struct ParsedCall {
+    who: RequestIdentity,
+    call: ToolCall,
+}
+
+/// A call with invalid arguments, which is not audited yet.
+pub(crate) struct InvalidCall {
+    who: RequestIdentity,
+    error: GatewayError,
+}
+
+impl CallRouter {
+    /// Returns true if the gateway's tools are offered.
+    pub(crate) fn is_offered(&self) -> bool {
+        !self.needs_servers || self.gateway.has_servers()
+    }
+
+    /// Parses the arguments of an ordinary call; consumes its attestation.
+    ///
+    /// # Errors
+    ///
+    /// The arguments are invalid: [`Self::refuse`] answers the call.
+    pub(crate) fn parse(
+        &self,
+        id: &Id,
+        call: &ExecuteToolCall<'_>,
+        sender: impl FnOnce() -> Caller,
+        cancelled: CancellationToken,
+    ) -> Result<ParsedCall, Box<InvalidCall>> {
+        let tool_use_id = call.tool_use_id.clone();
+        let call_id = tool_use_id.clone().unwrap_or_else(|| id.unquoted().into_owned());
+        let caller = self.callers.resolve_tool_use(EXECUTE_TOOL, tool_use_id, sender);
+        parse_arguments(caller, call_id, call.arguments, cancelled)
+    }
+
+    /// Answers a call that rmcp has checked.
+    pub(crate) async fn answer_typed(
+        &self,
+        caller: Result<Caller, AttestationError>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
+        let arguments = RawArguments::of(context);
+        let arguments = arguments.as_ref().map(RawArguments::as_raw);
+        let answer = match parse_arguments(caller, call_id, arguments, context.ct.clone()) {
+            Err(invalid) => self.refuse(invalid).await,
+            Ok(call) => match context.meta.get_progress_token() {
+                None => self.execute_and_wait(call).await,
+                Some(token) => {
+                    let tell = |mut news: ProgressNotificationParam| {
+                        news.progress_token = token.clone();
+                        let told = context.peer.notify_progress(news);
+                        async move { drop(told.await) }
+                    };
+                    self.execute_with_progress(call, tell).await
+                }
+            },
+        };
+        Ok(packed_result::pack(&answer?, CallToolResult::success(Vec::new())).into())
+    }
+
+    /// Audits a call that is not executed and returns its answer.
+    pub(crate) async fn refuse(&self, invalid: Box<InvalidCall>) -> CallAnswer {
+        let InvalidCall { who, error } = *invalid;
+        encode(Err(self.gateway.reject(EXECUTE_TOOL, &who, error).await))
+    }
+
+    /// Starts a call; `on_answer` runs exactly once, after the audit entry is written.
+    pub(crate) fn execute(
+        &self,
+        call: ParsedCall,
+        on_answer: impl FnOnce(CallAnswer) + Send + 'static,
+    ) {
+        let on_result = Box::new(move |result| on_answer(encode(result)));
+        self.gateway.execute(call.who, call.call, on_result);
+    }
+
+    /// Executes a call. Dropping the future cancels it.
+    pub(crate) async fn execute_and_wait(&self, call: ParsedCall) -> CallAnswer {
+        let cancel_on_drop = call.call.cancelled.clone().drop_guard();
+        let (sender, receiver) = oneshot::channel();
+        self.execute(call, move |answer| drop(sender.send(answer)));
+        // The sender is dropped without an answer only when the process exits.
+        let answer = receiver.await.unwrap_or_else(|_| encode(Err(GatewayError::Cancelled)));
+        cancel_on_drop.disarm();
+        answer
+    }
+
+    /// Executes a call and passes its progress to `tell`, all of it before the answer.
+    pub(crate) async fn execute_with_progress<Told: Future<Output = ()>>(
+        &self,
+        mut call: ParsedCall,
+        tell: impl Fn(ProgressNotificationParam) -> Told,
+    ) -> CallAnswer {
+        let (sender, progress) = mpsc::channel(MAX_QUEUED_PROGRESS);
+        call.call.progress = Some(sender);
+        forward_progress(self.execute_and_wait(call), progress, tell).await
+    }
+}
+
+fn parse_arguments(
+    caller: Result<Caller, AttestationError>,
+    call_id: String,
+    arguments: Option<&RawValue>,
+    cancelled: CancellationToken,
+) -> Result<ParsedCall, Box<InvalidCall>> {
+    let arguments = ToolArguments::parse(arguments);
+    let claimed = arguments.agent_id();
+    let who = gateway::request_identity(caller, claimed.clone().ok().flatten(), call_id);
+    match claimed.and_then(|_| tool_call(&arguments, cancelled)) {
+        Ok(call) => Ok(ParsedCall { who, call }),
+        Err(error) => Err(Box::new(InvalidCall { who, error })),
+    }
+}
+
+/// Parses the arguments of `execute_tool` except for `agent_id`.
+fn tool_call(
+    arguments: &ToolArguments<'_>,
+    cancelled: CancellationToken,
+) -> Result<ToolCall, GatewayError> {
+    let timeout = arguments.number("timeout_ms")?;
+    if timeout == Some(0) {
+        return Err(gateway::invalid_argument("timeout_ms", "more than 0"));
+    }
+    Ok(ToolCall {
+        server: arguments.required_string("server")?,
+        tool: arguments.required_string("tool")?,
+        arguments: arguments.object("args")?,
+        timeout: timeout.map(Duration::from_millis),
+        cancelled,
+        progress: None,
+    })
+}
+
+/// The answer to a call. A JSON-RPC error of the downstream server stays one; other failures are `isError` results.
+fn encode(result: Result<LineJson, GatewayError>) -> CallAnswer {
+    match result {
+        Ok(result) => Ok(result),
+        Err(GatewayError::Downstream { code, message, data }) => {
+            Err(ErrorData::new(ErrorCode(code), message, data))
+        }
+        Err(error) => Ok(gateway::error_result_json(&error)),
+    }
+}
+
+/// The response with this answer.
+pub(crate) fn response_frame(id: &Id, revision: ProtocolRevision, answer: CallAnswer) -> Frame {
+    match (answer, revision) {
+        (Ok(result), ProtocolRevision::Handshake) => Frame::result(id, &result),
+        (Ok(result), ProtocolRevision::Stateless) => {
+            let required = [("resultType", "\"complete\"")].into_iter();
+            Frame::result(id, &packed_result::with_missing_fields(result, required))
+        }
+        (Err(error), _) => {
+            Frame::error(&id.to_string(), error.code.0, &error.message, error.data.as_ref())
+        }
+    }
+}
+
+/// The parameters of an ordinary call.
+// `deny_unknown_fields` here and in `_meta`: a request with other fields goes to rmcp.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Params<'a> {
+struct OrdinaryParams<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
-    #[serde(borrow)]
-    arguments: Arguments<'a>,
-    #[serde(borrow, rename = "_meta", default)]
-    meta: Meta<'a>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Arguments<'a> {
     #[serde(borrow, default)]
-    agent_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    server: Cow<'a, str>,
-    #[serde(borrow)]
-    tool: Cow<'a, str>,
-    #[serde(borrow)]
-    args: &'a RawValue,
-    #[serde(default)]
-    timeout_ms: Option<u64>,
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_meta", default)]
+    meta: Option<CallMeta<'a>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Meta<'a> {
+struct CallMeta<'a> {
     #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion", default)]
-    version: Option<Cow<'a, str>>,
+    protocol_version: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "io.modelcontextprotocol/clientInfo", default)]
-    client: Option<&'a RawValue>,
+    client_info: Option<&'a RawValue>,
     #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities", default)]
-    capabilities: Option<&'a RawValue>,
+    client_capabilities: Option<&'a RawValue>,
     #[serde(borrow, rename = "claudecode/toolUseId", default)]
     tool_use_id: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "progressToken", default)]
     progress_token: Option<&'a RawValue>,
 }
 
-impl Meta<'_> {
-    /// `None` where it is neither the one nor the other.
-    fn revision(&self) -> Option<Revision> {
-        let is_object = |raw: Option<&RawValue>| raw.is_some_and(|raw| raw.get().starts_with('{'));
-        match self.version.as_deref() {
-            None if self.client.is_none() && self.capabilities.is_none() => {
-                Some(Revision::Handshake)
+impl CallMeta<'_> {
+    /// Returns the revision; `None` if only some of the three stateless fields are present, or the version is another.
+    fn revision(&self) -> Option<ProtocolRevision> {
+        let is_object = |raw: Option<&RawValue>| raw.is_some_and(is_object);
+        match self.protocol_version.as_deref() {
+            None if self.client_info.is_none() && self.client_capabilities.is_none() => {
+                Some(ProtocolRevision::Handshake)
             }
-            Some(Revision::SESSIONLESS)
-                if is_object(self.client) && is_object(self.capabilities) =>
+            Some(ProtocolRevision::STATELESS_VERSION)
+                if is_object(self.client_info) && is_object(self.client_capabilities) =>
             {
-                Some(Revision::Sessionless)
+                Some(ProtocolRevision::Stateless)
             }
             _ => None,
         }
     }
 }
 
-impl Call {
-    pub(super) fn read(line: &[u8]) -> Option<Self> {
-        let Message { jsonrpc, id, method, params } = serde_json::from_slice(line).ok()?;
-        let Params { name, arguments, meta } = params;
-        let ordinary = jsonrpc == "2.0"
-            && method == "tools/call"
-            && name == EXECUTE_TOOL
-            && is_id(id.get())
-            && meta.tool_use_id.as_deref().is_none_or(is_tool_use_id)
-            && meta.progress_token.is_none_or(|token| is_id(token.get()))
-            && !arguments.server.is_empty()
-            && !arguments.tool.is_empty()
-            && arguments.args.get().starts_with('{')
-            && arguments.timeout_ms != Some(0);
+impl<'a> ExecuteToolCall<'a> {
+    /// Parses the parameters of a `tools/call`; `None` for another tool, and if rmcp has to check the request.
+    pub(crate) fn parse(params: Option<&'a RawValue>) -> Option<Self> {
+        let OrdinaryParams { name, arguments, meta } = serde_json::from_str(params?.get()).ok()?;
+        let meta = meta.unwrap_or_default();
+        let is_ordinary = name == EXECUTE_TOOL
+            && arguments.is_none_or(is_object)
+            && meta.progress_token.is_none_or(|token| Id::parse(token.get()).is_some());
         let revision = meta.revision()?;
-        ordinary.then(|| Self {
+        is_ordinary.then(|| Self {
             revision,
-            id: id.get().into(),
-            tool_use_id: meta.tool_use_id.map(Cow::into_owned),
-            progress_token: meta.progress_token.map(RawValue::to_owned),
-            agent_id: arguments.agent_id.map(Cow::into_owned).filter(|id| !id.is_empty()),
-            execute: Execute {
-                server: arguments.server.into_owned(),
-                tool: arguments.tool.into_owned(),
-                arguments: arguments.args.to_owned(),
-                timeout: arguments.timeout_ms.map(Duration::from_millis),
-                cancelled: CancellationToken::new(),
-                progress: None,
-            },
+            tool_use_id: meta.tool_use_id.map(Cow::into_owned).filter(|id| is_tool_use_id(id)),
+            progress_token: meta.progress_token,
+            arguments,
         })
     }
 }
 
-impl Call {
-    /// Who makes it, where `caller` is what is known of that.
-    pub(super) fn who(&mut self, caller: Result<Caller, Doubt>) -> Who {
-        let call_id = self.tool_use_id.take();
-        let call_id = call_id.unwrap_or_else(|| self.id.trim_matches('"').to_owned());
-        gateway_tools::who(caller, self.agent_id.take(), call_id)
+fn is_object(raw: &RawValue) -> bool {
+    raw.get().starts_with('{')
+}
+
+#[derive(Deserialize)]
+struct NamedArguments<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    arguments: &'a RawValue,
+}
+
+/// Returns the message for rmcp and the arguments that it must not read; `None` if the message can go to rmcp as it is.
+///
+/// The arguments of the gateway's tools are parsed from text, and rmcp gets `{}` in their place: its types would rewrite
+/// numbers and refuse those beyond a double.
+pub(crate) fn without_raw_arguments(
+    message: &[u8],
+    params: Option<&RawValue>,
+) -> Option<(Vec<u8>, RawArguments)> {
+    let NamedArguments { name, arguments } = serde_json::from_str(params?.get()).ok()?;
+    if !gateway::is_gateway_tool(&name, true) || !is_object(arguments) {
+        return None;
     }
+    // `params` borrows from the message.
+    let text = arguments.get().as_bytes();
+    let start = (text.as_ptr() as usize).checked_sub(message.as_ptr() as usize)?;
+    let (before, after) = (message.get(..start)?, message.get(start + text.len()..)?);
+    Some(([before, b"{}", after].concat(), RawArguments::new(arguments)))
 }
 
-/// The whole line that answers a call.
-pub(super) fn answer(
-    id: &str,
-    revision: Revision,
-    result: Result<Box<RawValue>, GatewayError>,
-) -> String {
-    let result = match revision {
-        Revision::Handshake => result,
-        Revision::Sessionless => complete(result),
-    };
-    match result {
-        Ok(raw) => {
-            let mut line = String::with_capacity(40 + id.len() + raw.get().len());
-            line.push_str(r#"{"jsonrpc":"2.0","id":"#);
-            line.push_str(id);
-            line.push_str(r#","result":"#);
-            line.push_str(raw.get());
-            line.push_str("}\n");
-            line
-        }
-        Err(GatewayError::Downstream { code, message, data }) => {
-            let mut error = json!({ "code": code, "message": message });
-            if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
-                error.insert("data".to_owned(), data);
-            }
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n")
-        }
-        Err(error) => {
-            let result = gateway_tools::failure_json(&error);
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n")
-        }
-    }
-}
-
-/// Numbers and texts identify; whatever else there is, rmcp knows what to say.
-fn is_id(raw: &str) -> bool {
-    raw.starts_with(|first: char| first == '"' || first == '-' || first.is_ascii_digit())
-}
-
-/// A result as the newest revision has it: it says that nothing follows.
-fn complete(result: Result<Box<RawValue>, GatewayError>) -> Result<Box<RawValue>, GatewayError> {
-    let raw = match result {
-        Ok(raw) => raw,
-        Err(error @ GatewayError::Downstream { .. }) => return Err(error),
-        Err(error) => {
-            RawValue::from_string(gateway_tools::failure_json(&error)).map_err(|_| error)?
-        }
-    };
-    let Some(fields) = raw.get().strip_suffix('}').filter(|_| !says_so(&raw)) else {
-        return Ok(raw);
-    };
-    let comma = if fields.trim_end() == "{" { "" } else { "," };
-    let whole = format!("{fields}{comma}\"resultType\":\"complete\"}}");
-    Ok(RawValue::from_string(whole).unwrap_or(raw))
-}
-
-/// Whether a result has the field already; the same word deeper down is somebody else's.
-fn says_so(raw: &RawValue) -> bool {
+/// Returns `true` if this first request makes the connection stateless: it has all three `_meta` fields, and its method
+/// is not `initialize`, `server/discover` or `ping`.
+pub(crate) fn is_stateless_start(method: &str, params: Option<&RawValue>) -> bool {
     #[derive(Deserialize)]
-    struct Fields {
-        #[serde(rename = "resultType")]
-        kind: Option<IgnoredAny>,
-    }
-    // Most results do not have the word, and are not read for it.
-    memmem::find(raw.get().as_bytes(), b"\"resultType\"").is_some()
-        && serde_json::from_str::<Fields>(raw.get()).is_ok_and(|fields| fields.kind.is_some())
-}
-
-/// Whether a line makes a connection one without a handshake: the first request that says everything by itself, other than
-/// the question what there is.
-pub(super) fn begins_sessionless(line: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Head<'a> {
-        #[serde(borrow)]
-        method: Cow<'a, str>,
-        #[serde(borrow)]
-        params: HeadParams<'a>,
-    }
-    #[derive(Deserialize)]
-    struct HeadParams<'a> {
+    struct MetaOnlyParams<'a> {
         #[serde(borrow, rename = "_meta")]
-        meta: Meta<'a>,
+        meta: CallMeta<'a>,
     }
-    let says_version = memmem::find(line, Revision::SESSIONLESS.as_bytes()).is_some();
-    says_version
-        && serde_json::from_slice::<Head<'_>>(line).is_ok_and(|head| {
-            !matches!(&*head.method, "initialize" | "server/discover" | "ping")
-                && head.params.meta.revision() == Some(Revision::Sessionless)
-        })
+    let read = |params: &RawValue| {
+        serde_json::from_str::<MetaOnlyParams<'_>>(params.get())
+            .is_ok_and(|head| head.meta.revision() == Some(ProtocolRevision::Stateless))
+    };
+    !matches!(method, "initialize" | "server/discover" | "ping") && params.is_some_and(read)
 }
 
 #[cfg(test)]
@@ -253,55 +338,77 @@ mod tests {
     use super::*;
     use test_case::test_case;
 
-    fn line(params: &str) -> String {
-        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#)
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.to_owned()).unwrap()
     }
 
-    const ARGUMENTS: &str = r#"{"server":"s","tool":"t","args":{"b": 1.0,"a":"\u00e9"}}"#;
+    fn parsed(arguments: &RawValue) -> Result<ToolCall, GatewayError> {
+        let arguments = ToolArguments::parse(Some(arguments));
+        arguments.agent_id().and_then(|_| tool_call(&arguments, CancellationToken::new()))
+    }
+
+    const ARGUMENTS: &str = r#"{"server":"s","tool":"t","args":{"b": 1e2,"a":"\u00e9"}}"#;
 
     #[test]
-    fn an_ordinary_call_is_read_and_its_arguments_stay_as_they_are_written() {
+    fn a_call_is_parsed_and_its_arguments_stay_verbatim() {
         let meta = r#"{"claudecode/toolUseId":"toolu_1","progressToken":"p"}"#;
-        let params = format!(r#"{{"name":"execute_tool","arguments":{ARGUMENTS},"_meta":{meta}}}"#);
-        let call = Call::read(line(&params).as_bytes()).unwrap();
-        assert_eq!(&*call.id, "1");
+        let params =
+            raw(&format!(r#"{{"name":"execute_tool","arguments":{ARGUMENTS},"_meta":{meta}}}"#));
+        let call = ExecuteToolCall::parse(Some(&params)).unwrap();
         assert_eq!(call.tool_use_id.as_deref(), Some("toolu_1"));
         assert_eq!(call.progress_token.unwrap().get(), "\"p\"");
-        assert_eq!(call.execute.arguments.get(), r#"{"b": 1.0,"a":"\u00e9"}"#);
+        let parsed = parsed(call.arguments.unwrap()).unwrap();
+        assert_eq!(parsed.arguments.as_str(), r#"{"b": 1e2,"a":"\u00e9"}"#);
     }
 
     #[test_case(r#"{"name":"list_servers","arguments":{}}"#; "another tool")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":"{}"}}"#; "arguments as a text")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":[]}}"#; "arguments that are a list")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"","tool":"t","args":{}}}"#; "no server")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t"}}"#; "no arguments")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"agent_id":7,"server":"s","tool":"t","args":{}}}"#; "an agent that is a number")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{},"timeout_ms":0}}"#; "no time")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"requestState":"x"}"#; "a further round")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#; "the newest revision, not all of it")]
-    #[test_case(r#"{"name":"execute_tool","arguments":{"server":"s","tool":"t","args":{}},"_meta":{"io.modelcontextprotocol/clientInfo":{}}}"#; "no revision")]
-    #[test_case(r#"{"name":"execute_tool","name":"x","arguments":{"server":"s","tool":"t","args":{}}}"#; "a key twice")]
-    fn what_is_out_of_the_ordinary_is_left_to_rmcp(params: &str) {
-        assert!(Call::read(line(params).as_bytes()).is_none());
+    #[test_case(r#"{"name":"execute_tool","arguments":[]}"#; "arguments that are a list")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{},"requestState":"x"}"#; "a further round")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#; "the newest revision, not all of it")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{},"_meta":{"io.modelcontextprotocol/clientInfo":{}}}"#; "no revision")]
+    #[test_case(r#"{"name":"execute_tool","arguments":{},"_meta":{"x":1}}"#; "unknown meta")]
+    #[test_case(r#"{"name":"execute_tool","name":"x","arguments":{}}"#; "a key twice")]
+    fn requests_that_rmcp_checks_are_left_to_it(params: &str) {
+        assert!(ExecuteToolCall::parse(Some(&raw(params))).is_none());
     }
 
-    #[test_case("null"; "no id")]
-    #[test_case("[1]"; "a list")]
-    #[test_case("{}"; "an object")]
-    fn an_odd_id_is_left_to_rmcp(id: &str) {
-        let ordinary = line(&format!(r#"{{"name":"execute_tool","arguments":{ARGUMENTS}}}"#));
-        assert!(Call::read(ordinary.as_bytes()).is_some());
-        let odd = ordinary.replace(r#""id":1"#, &format!(r#""id":{id}"#));
-        assert!(Call::read(odd.as_bytes()).is_none());
+    #[test_case(r#"{"tool":"t"}"# => "`server` is missing")]
+    #[test_case(r#"{"server":"","tool":"t"}"# => "`server` is missing")]
+    #[test_case(r#"{"server":"s","tool":null}"# => "`tool` is missing")]
+    #[test_case(r#"{"server":"s","tool":"t","args":[1]}"# => "`args` must be an object")]
+    #[test_case(r#"{"server":"s","tool":"t","args":"[1]"}"# => "`args` must be an object"; "text with a list")]
+    #[test_case(r#"{"server":"s","tool":"t","timeout_ms":0}"# => "`timeout_ms` must be more than 0")]
+    #[test_case(r#"{"server":"s","tool":"t","timeout_ms":1.5}"# => "`timeout_ms` must be a whole number")]
+    #[test_case(r#"{"server":"s","tool":"t","agent_id":7}"# => "`agent_id` must be text")]
+    #[test_case(r#"{"server":"s","tool":"t","serv\u0065r":"x"}"# => "`server` is given twice"; "a name in two spellings")]
+    fn invalid_arguments_are_named(arguments: &str) -> String {
+        parsed(&raw(arguments)).err().unwrap().to_string()
     }
 
-    #[test_case(r#"{"content":[]}"#, r#"{"content":[],"resultType":"complete"}"#; "a result")]
-    #[test_case("{ }", r#"{ "resultType":"complete"}"#; "nothing")]
-    #[test_case(r#"{"x":{"resultType":1}}"#, r#"{"x":{"resultType":1},"resultType":"complete"}"#; "the word deeper down")]
-    #[test_case(r#"{"resultType":"input_required"}"#, r#"{"resultType":"input_required"}"#; "one that says so itself")]
-    fn a_result_says_that_nothing_follows(raw: &str, expected: &str) {
-        let raw = RawValue::from_string(raw.to_owned()).unwrap();
-        assert_eq!(complete(Ok(raw)).unwrap().get(), expected);
+    #[test]
+    fn an_object_inside_a_string_keeps_its_text_and_is_nested_no_deeper_than_a_message() {
+        let with_args = |text: &str| {
+            let args = serde_json::Value::from(text);
+            raw(&format!(r#"{{"server":"s","tool":"t","args":{args}}}"#))
+        };
+        let call = parsed(&with_args("{ \"a\":1e2 }")).unwrap();
+        assert_eq!(call.arguments.as_str(), "{ \"a\":1e2 }");
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(1000), "]".repeat(1000));
+        assert!(parsed(&with_args(&deep)).is_err());
+    }
+
+    #[test]
+    fn rmcp_does_not_get_the_arguments() {
+        let message = format!(
+            "{{\"method\":\"tools/call\",\"params\":\n{{\"name\":\"execute_tool\",\"x\":1,\"arguments\" : {ARGUMENTS} }}}}"
+        );
+        let params = &message[message.find('\n').unwrap() + 1..message.len() - 1];
+        let params: &RawValue = serde_json::from_str(params).unwrap();
+        let (text, arguments) = without_raw_arguments(message.as_bytes(), Some(params)).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), message.replace(ARGUMENTS, "{}"));
+        assert_eq!(arguments.as_raw().get(), ARGUMENTS);
+        let elsewhere = b"another message".as_slice();
+        assert!(without_raw_arguments(elsewhere, Some(params)).is_none());
     }
 
     const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{},"io.modelcontextprotocol/clientCapabilities":{}}"#;
@@ -311,10 +418,12 @@ mod tests {
     #[test_case("initialize", META, false; "a handshake")]
     #[test_case("tools/list", r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#, false; "not all of it")]
     #[test_case("tools/list", "{}", false; "nothing")]
-    fn the_first_request_that_says_everything_begins(method: &str, meta: &str, begins: bool) {
-        let line = format!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"_meta":{meta}}}}}"#
-        );
-        assert_eq!(begins_sessionless(line.as_bytes()), begins);
+    fn the_first_complete_stateless_request_starts_the_connection(
+        method: &str,
+        meta: &str,
+        begins: bool,
+    ) {
+        let params = raw(&format!(r#"{{"_meta":{meta}}}"#));
+        assert_eq!(is_stateless_start(method, Some(&params)), begins);
     }
 }

@@ -1,65 +1,51 @@
-//! What can go wrong with a conversation.
+//! Errors of the session store.
 
 use std::time::Duration;
 
-use super::name::ConversationName;
-use super::queue::Holder;
-use crate::base::{LockBusy, ReadRefused};
+use super::queue::TicketHolder;
+use super::session_name::SessionName;
+use crate::store::{JournalError, LockError};
 
-/// Why a conversation cannot be had.
+/// Failure to lease, resume or forget a session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Somebody else is using it, and did not finish in time.
+    /// Another run or process holds the session, and did not release it in time.
     #[error("the conversation `{name}` is in use by {holder}")]
     Busy {
-        /// Which conversation.
-        name: ConversationName,
-        /// Who has it.
-        holder: Holder,
-        /// How long this call waited for it.
+        /// Name of the session.
+        name: SessionName,
+        /// Current owner of the session.
+        holder: TicketHolder,
+        /// Time that this call waited.
         waited: Duration,
     },
-    /// A second fresh start was asked for in one call.
+    /// The session was started anew twice in one run.
     #[error("the conversation `{name}` was already started anew in this call")]
     AlreadyRestarted {
-        /// Which conversation.
-        name: ConversationName,
+        /// Name of the session.
+        name: SessionName,
     },
-    /// The store does not have it.
+    /// The store has no such session.
     #[error("there is no conversation `{name}`; `adjutant sessions list` shows those there are")]
     Unknown {
-        /// What was asked for.
-        name: ConversationName,
+        /// Name that was asked for.
+        name: SessionName,
     },
-    /// A change could not be written down.
-    #[error("the conversations could not be saved")]
-    NotSaved(#[source] NotSaved),
-}
-
-/// Why the store could not be written. It is said in a note; no call fails because of it.
-#[derive(Debug, thiserror::Error)]
-pub enum NotSaved {
-    /// A newer Adjutant wrote it.
-    #[error(
-        "`sessions.json` has format {found}, written by a newer Adjutant, and is left as it is"
-    )]
-    NewerFormat {
-        /// Its number.
-        found: u64,
-    },
-    /// What is damaged could not be set aside, so nothing may be written over it.
-    #[error("the damaged `{file}` could not be set aside")]
-    DamagedInPlace {
-        /// Which file.
-        file: String,
-    },
-    /// It could not be read.
-    #[error("`sessions.json` could not be read")]
-    Unreadable(#[source] ReadRefused),
-    /// Another process holds the store.
-    #[error("the lock on the conversations could not be had")]
-    Lock(#[from] LockBusy),
-    /// The system said no.
+    /// The store exists but cannot be read, so the state of the session is unknown.
     #[error(transparent)]
-    Io(#[from] std::io::Error),
+    Unreadable(JournalError),
+    /// The queue cannot be read, so another process could be using the session.
+    #[error(
+        "the queue of the conversation `{name}` cannot be read, so another call could be using it: {reason}"
+    )]
+    QueueUnavailable {
+        /// Name of the session.
+        name: SessionName,
+        /// Error of `data/leases/`.
+        #[source]
+        reason: LockError,
+    },
+    /// A change could not be written. A run reports it as a note and does not fail.
+    #[error("the conversations could not be saved")]
+    NotSaved(#[source] JournalError),
 }

@@ -1,207 +1,233 @@
-//! The right to use one conversation, and the bookkeeping of the call that has it.
+//! Lease of a session: exclusive use by one run, and the bookkeeping of that run.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::conversation::{Conversation, State};
-use super::decide::{Decision, anew};
 use super::error::SessionError;
-use super::name::SessionKey;
-use super::queue::{Line, Ticket};
+use super::queue::{QueueWatch, Ticket};
+use super::resume::{ResumeDecision, new_session};
+use super::session::{Session, SessionState};
+use super::session_name::SessionKey;
 use super::store::SessionStore;
-use crate::base::{AgentName, RunId, Timestamp, now};
+use crate::util::{AgentName, RunId, Timestamp, now};
 
-/// What a call says about the conversation it wants.
+/// Request for a lease on a session.
 #[derive(Clone, Debug)]
-pub struct Begin {
-    /// The agent.
+pub struct LeaseRequest {
     pub agent: AgentName,
-    /// Which of its conversations; the default where the call names none.
+    /// Key of the session; `default` if the call names none.
     pub key: SessionKey,
-    /// Whether to start over on purpose.
+    /// True to start a new session under this key.
     pub fresh: bool,
-    /// The working folder, absolute.
-    pub folder: PathBuf,
-    /// Claude Code's configuration folder, absolute.
+    /// Working directory, absolute.
+    pub working_dir: PathBuf,
+    /// Claude Code's configuration directory, absolute.
     pub config_dir: PathBuf,
-    /// The id of a conversation that begins with this call.
-    pub new_id: Uuid,
-    /// Digest of everything the agent's file grants and says.
-    pub contract: String,
-    /// The run this is for.
+    /// Session id to use if a new session is created.
+    pub new_session_id: Uuid,
+    /// Digest of the agent's definition.
+    pub agent_digest: String,
     pub run: RunId,
-    /// How long to wait for the conversation if somebody else has it.
-    pub patience: Duration,
+    /// Limit of the wait while another run has the session.
+    pub timeout: Duration,
 }
 
-/// How `claude` is to be started for a conversation.
+/// Way in which `claude` must be started for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// `--session-id=<id>`.
+pub enum StartMode {
+    /// New session: `--session-id=<id>`.
     Create,
-    /// `--resume=<id>`.
+    /// Existing session: `--resume=<id>`.
     Resume,
 }
 
-/// What one call added to its conversation.
+/// Usage of one run in its session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompletedTurn {
-    /// How many turns.
     pub turns: u64,
-    /// What this call cost; not what `claude` has counted up over several.
+    /// Cost of this run only, in US dollars; `claude` counts over several runs.
     pub cost_usd: f64,
 }
 
-/// A conversation in use: nobody else has it until this is dropped, or this process ends in any way.
+/// A lease on one session: exclusive until it is dropped or the process exits.
 #[derive(Debug)]
-pub struct Lease {
+pub struct SessionLease {
     store: SessionStore,
-    begin: Begin,
-    conversation: Conversation,
+    request: LeaseRequest,
+    conversation: Session,
     last_run: Option<RunId>,
-    start: Start,
-    restarted: bool,
-    counted_before: f64,
+    start: StartMode,
+    was_restarted: bool,
+    restored_cost_usd: f64,
     notes: Vec<String>,
-    hold: Hold,
+    guard: LeaseGuard,
 }
 
-/// What was found out about a conversation at the beginning of a call.
+/// Decision on a session at the start of a lease.
 #[derive(Debug)]
-pub(super) struct Beginning {
-    pub(super) decision: Decision,
-    /// The run that used it before.
-    pub(super) last_run: Option<RunId>,
-    /// What Claude Code has already counted for it, and will count again.
-    pub(super) counted_before: f64,
+pub(crate) struct LeaseDecision {
+    pub(crate) decision: ResumeDecision,
+    /// Previous run of the session; `None` if a new session starts.
+    pub(crate) last_run: Option<RunId>,
+    /// Cost that Claude Code restores when it resumes the session, in US dollars; it is part of later
+    /// totals.
+    pub(crate) restored_cost_usd: f64,
 }
 
-impl Lease {
-    pub(super) fn new(store: SessionStore, begin: Begin, beginning: Beginning, hold: Hold) -> Self {
-        let Beginning { decision, last_run, counted_before } = beginning;
-        let Decision { conversation, start, notes } = decision;
-        let restarted = false;
-        Self { store, begin, conversation, last_run, start, restarted, counted_before, notes, hold }
+impl SessionLease {
+    pub(crate) fn new(
+        store: SessionStore,
+        request: LeaseRequest,
+        beginning: LeaseDecision,
+        guard: LeaseGuard,
+    ) -> Self {
+        let LeaseDecision { decision, last_run, restored_cost_usd } = beginning;
+        let ResumeDecision { session: conversation, start_mode: start, notes } = decision;
+        let was_restarted = false;
+        Self {
+            store,
+            request,
+            conversation,
+            last_run,
+            start,
+            was_restarted,
+            restored_cost_usd,
+            notes,
+            guard,
+        }
     }
 
-    /// Claude Code's id of the conversation.
     pub fn session_id(&self) -> Uuid {
         self.conversation.session_id
     }
 
-    /// How `claude` is to be started.
-    pub fn start(&self) -> Start {
+    pub fn start_mode(&self) -> StartMode {
         self.start
     }
 
-    /// The run that last used the conversation, before this one. A live process that served
-    /// another run last has missed what was said since, and must not be used for this call.
+    /// Returns the previous run of the session.
+    ///
+    /// A live process that served another run last has missed messages of that run and must not be used.
     pub fn last_run(&self) -> Option<RunId> {
         self.last_run
     }
 
-    /// What a newer `claude` that resumes the conversation has already counted for it, and counts again.
+    /// Returns the cost that a resuming `claude` includes in its totals, in US dollars. 0 before Claude
+    /// Code 2.1.325.
     pub fn counted_before(&self) -> f64 {
-        self.counted_before
+        self.restored_cost_usd
     }
 
-    /// The next call in the same conversation, which nobody else had in between: decided as at the first. One that goes on
-    /// has nothing to record before its end: nobody else can have a process that would miss something.
-    pub async fn again(self, begin: Begin) -> Self {
-        let Self { store, hold, .. } = self;
+    /// Renews the lease for the next run, without releasing the session in between.
+    ///
+    /// A resumed session is not recorded until the run ends: no other process can have it, so none can miss a change.
+    pub async fn renew(self, begin: LeaseRequest) -> Result<Self, SessionError> {
+        let Self { store, guard: hold, .. } = self;
         if let Some(ticket) = &hold.ticket {
             ticket.set_idle(false);
         }
-        let mut lease = store.begin_with(hold, begin).await;
-        if lease.start == Start::Create {
-            lease.record().await;
+        let mut lease = store.lease_with(hold, begin).await?;
+        if lease.start == StartMode::Create {
+            lease.save().await;
         }
-        lease
+        Ok(lease)
     }
 
-    /// Keeps the conversation without using it: whoever waits may count on getting it soon, if this is dropped when the
-    /// line says that somebody does. `None` where nobody can wait.
-    pub fn rest(&self) -> Option<Line> {
-        let ticket = self.hold.ticket.as_ref()?;
+    /// Marks the lease as idle: others wait for it instead of failing, because the holder gives it up on
+    /// demand.
+    ///
+    /// The caller must drop the lease when [`QueueWatch::has_waiters`] returns `true`. `None` if there is no ticket, so
+    /// that no other process can wait.
+    pub fn mark_idle(&self) -> Option<QueueWatch> {
+        let ticket = self.guard.ticket.as_ref()?;
         ticket.set_idle(true);
-        Some(ticket.line())
+        Some(ticket.watch())
     }
 
-    /// Takes another id for a conversation that is about to begin: that of a process which waits under it.
-    pub async fn take_id(&mut self, id: Uuid) {
-        if self.start == Start::Create {
+    /// Changes the id of a session that has not started: a warm process already has an id.
+    ///
+    /// Ignored for resumed sessions.
+    pub async fn set_session_id(&mut self, id: Uuid) {
+        if self.start == StartMode::Create {
             self.conversation.session_id = id;
-            self.record().await;
+            self.save().await;
         }
     }
 
-    /// The conversation as it is recorded.
-    pub fn conversation(&self) -> &Conversation {
+    pub fn session(&self) -> &Session {
         &self.conversation
     }
 
-    /// What the caller must be told: it goes into the answer's `note`.
+    /// Returns the notes for the caller, which become the `note` of the answer.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Claude Code does not know the conversation any more: takes a new id, recorded before this returns.
-    /// Once per call; `why` is what Claude Code said.
-    pub async fn restart_fresh(&mut self, why: &str) -> Result<Uuid, SessionError> {
-        if self.restarted {
+    /// Starts the session anew, after Claude Code did not find it.
+    ///
+    /// The new id is recorded before this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::AlreadyRestarted`] at the second call.
+    pub async fn restart(&mut self, why: &str) -> Result<Uuid, SessionError> {
+        if self.was_restarted {
             return Err(SessionError::AlreadyRestarted { name: self.conversation.name() });
         }
-        self.restarted = true;
+        self.was_restarted = true;
         let note = format!(
             "Claude Code no longer has the earlier conversation ({why}), so a new one was begun"
         );
-        let decision = anew(Some(&self.conversation), &self.begin, moment(), Some(note));
-        self.conversation = decision.conversation;
-        self.start = decision.start;
+        let decision =
+            new_session(Some(&self.conversation), &self.request, now_millis(), Some(note));
+        self.conversation = decision.session;
+        self.start = decision.start_mode;
         self.last_run = None;
-        self.counted_before = 0.0;
+        self.restored_cost_usd = 0.0;
         self.notes.extend(decision.notes);
-        self.record().await;
+        self.save().await;
         Ok(self.session_id())
     }
 
-    /// A turn has been completed: from now on the conversation can go on. A failure to write that down is a note.
-    pub async fn completed(&mut self, turn: CompletedTurn) {
-        self.conversation.state = State::Ready;
-        self.start = Start::Resume;
-        self.add(turn);
-        self.record().await;
+    /// Records a completed turn: the session can be resumed. A write error becomes a note.
+    pub async fn record_completed(&mut self, turn: CompletedTurn) {
+        self.conversation.state = SessionState::Ready;
+        self.start = StartMode::Resume;
+        self.add_usage(turn);
+        self.save().await;
     }
 
-    /// The turn was stopped from outside and closed in order: the next call goes on from what was said until then.
-    pub async fn interrupted(&mut self, cost_usd: f64) {
-        self.completed(CompletedTurn { turns: 0, cost_usd }).await;
+    /// Records a turn that was interrupted and closed in order: the session can be resumed with the text so
+    /// far.
+    pub async fn record_interrupted(&mut self, cost_usd: f64) {
+        self.record_completed(CompletedTurn { turns: 0, cost_usd }).await;
     }
 
-    /// The call ended without a completed turn: what it cost is counted, the conversation is as usable as before.
-    pub async fn failed(&mut self, cost_usd: f64) {
-        self.add(CompletedTurn { turns: 0, cost_usd });
-        self.record().await;
+    /// Records the cost of a run without a completed turn. The state of the session does not change.
+    pub async fn record_failed(&mut self, cost_usd: f64) {
+        self.add_usage(CompletedTurn { turns: 0, cost_usd });
+        self.save().await;
     }
 
-    fn add(&mut self, turn: CompletedTurn) {
+    fn add_usage(&mut self, turn: CompletedTurn) {
         let conversation = &mut self.conversation;
         conversation.turns = conversation.turns.saturating_add(turn.turns);
         let cost = if turn.cost_usd.is_finite() { turn.cost_usd.max(0.0) } else { 0.0 };
-        // Millionths of a dollar: sums stay readable.
+        // Rounded to millionths of a dollar, to keep floating-point noise out of the file.
         conversation.cost_usd = ((conversation.cost_usd + cost) * 1e6).round() / 1e6;
-        conversation.last_used = moment();
+        conversation.last_used = now_millis();
     }
 
-    pub(super) async fn record(&mut self) {
-        let notes = self.store.record(self.conversation.clone()).await;
-        self.note(notes);
+    pub(crate) async fn save(&mut self) {
+        let notes = self.store.save(self.conversation.clone()).await;
+        self.add_notes(notes);
     }
 
-    pub(super) fn note(&mut self, notes: impl IntoIterator<Item = String>) {
+    pub(crate) fn add_notes(&mut self, notes: impl IntoIterator<Item = String>) {
         for note in notes {
             if !self.notes.contains(&note) {
                 self.notes.push(note);
@@ -210,24 +236,26 @@ impl Lease {
     }
 }
 
-/// What keeps others out. The ticket goes first, then those who wait in this process are told.
+/// Exclusive hold on a session.
+///
+/// Dropping it releases the ticket, then the lock within the process, then wakes waiters.
 #[derive(Debug)]
-pub(super) struct Hold {
-    pub(super) ticket: Option<Ticket>,
-    pub(super) local: Option<OwnedMutexGuard<()>>,
-    pub(super) store: SessionStore,
+pub(crate) struct LeaseGuard {
+    pub(crate) ticket: Option<Arc<Ticket>>,
+    pub(crate) local_lock: Option<OwnedMutexGuard<()>>,
+    pub(crate) store: SessionStore,
 }
 
-impl Drop for Hold {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.ticket = None;
-        self.local = None;
-        self.store.announce_release();
+        self.local_lock = None;
+        self.store.notify_released();
     }
 }
 
-/// Now, to the millisecond: people read it.
-pub(super) fn moment() -> Timestamp {
+/// Returns the current time, rounded down to milliseconds.
+pub(crate) fn now_millis() -> Timestamp {
     let now = now();
     Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
 }

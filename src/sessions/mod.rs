@@ -1,31 +1,30 @@
-//! Conversations that go on, kept safe: which one a call continues, who has it now, what it has cost.
+//! Resumable sessions of agents: store, queue and leases.
 //!
-//! `data/sessions.json` is the store, `data/sessions.journal` what has not been folded into it yet, and
-//! `data/leases/` says who is using which conversation. Nothing here starts a process or reads an agent file.
+//! `data/sessions.json` is the snapshot, `data/sessions.journal` holds changes since, and `data/leases/` the queue of
+//! each session. A session is used by at most one run at a time, across processes. Nothing here starts a process or
+//! reads an agent file.
 
-#[path = "session.rs"]
-mod conversation;
-#[path = "resume.rs"]
-mod decide;
 mod error;
-mod examine;
-#[path = "table.rs"]
-mod file;
-mod journal;
 mod lease;
-#[path = "session_name.rs"]
-mod name;
 mod queue;
+mod resume;
 mod salvage;
-mod shelf;
+mod session;
+mod session_name;
 mod store;
+mod table;
 mod transcript;
 
-pub use conversation::{Conversation, State};
-pub use error::SessionError;
-pub use file::store_schema;
-pub use lease::{Begin, CompletedTurn, Lease, Start};
-pub use name::{ConversationName, DEFAULT_KEY, InvalidSessionKey, SessionKey};
-pub use queue::{Holder, Line};
-pub use store::{Forgotten, Listed, Listing, SessionStore};
-pub use transcript::{Exchange, Speaker, expected_transcript, last_exchanges, locate_transcript};
+pub use lease::{CompletedTurn, LeaseRequest};
+pub use store::SessionStore;
+
+pub(crate) use error::SessionError;
+pub(crate) use lease::{SessionLease, StartMode};
+pub(crate) use queue::{QueueWatch, TicketHolder};
+pub(crate) use session::{Session, SessionState};
+pub(crate) use session_name::{SessionKey, SessionName};
+pub(crate) use store::ListedSession;
+pub(crate) use table::store_schema;
+pub(crate) use transcript::{
+    Speaker, TranscriptMessage, expected_transcript, last_messages, locate_transcript,
+};

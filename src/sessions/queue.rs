@@ -1,41 +1,38 @@
-//! Who is using a conversation, and who waits for it, in the order they came.
+//! Queue of a session, first come first served, within a process and across processes.
 //!
-//! Everyone who wants a conversation draws a ticket: a file in `data/leases/` with the next number, locked by
-//! its holder through the system, so that it is void the moment its process is gone. The lowest ticket that is
-//! still held has the conversation. Tickets work the same within a process and between processes.
+//! A position is a [`Ticket`]: a numbered file in `data/leases/`, flocked by its owner. The lowest locked number owns
+//! the session. The kernel releases the lock when the process dies, so no ticket goes stale.
 
-use std::fmt;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs, io};
 
 use serde::{Deserialize, Serialize};
 
-use super::name::ConversationName;
-use crate::base::{
-    FileLock, LockBusy, RunId, Timestamp, create_private_dir, now, remove_file, write_volatile,
-};
+use super::session_name::SessionName;
+use crate::store::{FileLock, LockError, create_private_dir, remove_file, write_volatile};
+use crate::util::{RunId, Timestamp, now};
 
-/// How long drawing a ticket waits for another one to be drawn; that takes microseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Limit of the wait for the directory lock, which is held for microseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who has a conversation.
+/// Owner of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    /// Its process; 0 where that is not known.
+pub struct TicketHolder {
+    /// Process id; 0 if unknown.
     pub process: u32,
-    /// Since when it has waited for the conversation or had it.
+    /// Time at which the ticket was drawn.
     pub since: Timestamp,
-    /// For which run; `None` where a person is at work on the store.
+    /// Run that holds the ticket; `None` for a command such as `sessions forget`.
     pub run: Option<RunId>,
-    /// Whether it only keeps the conversation for its next turn, and gives it up for whoever waits.
+    /// True if the holder only keeps the session for its next turn, and releases it when another process
+    /// waits.
     #[serde(skip)]
     pub is_idle: bool,
 }
 
-impl Holder {
-    pub(super) fn this_process(run: Option<RunId>) -> Self {
+impl TicketHolder {
+    pub(crate) fn this_process(run: Option<RunId>) -> Self {
         Self { process: std::process::id(), since: now(), run, is_idle: false }
     }
 
@@ -44,7 +41,7 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for TicketHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.process {
             0 => f.write_str("another process")?,
@@ -58,45 +55,50 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A place in the queue for one conversation; given up when dropped.
+/// A position in a session's queue: a numbered file in `data/leases/`, flocked by its owner.
+///
+/// Dropping it deletes the file.
 #[derive(Debug)]
-pub(super) struct Ticket {
-    folder: PathBuf,
+pub(crate) struct Ticket {
+    dir: PathBuf,
     queue: String,
     number: u64,
     _lock: FileLock,
 }
 
 impl Ticket {
-    /// Takes the last place.
-    pub(super) fn draw(
+    /// Draws the next number. Blocks for at most 5 s.
+    pub(crate) fn draw(
         folder: &Path,
-        name: &ConversationName,
-        holder: &Holder,
-    ) -> Result<Self, LockBusy> {
+        name: &SessionName,
+        holder: &TicketHolder,
+    ) -> Result<Self, LockError> {
         create_private_dir(folder)?;
-        let _drawing = FileLock::acquire(&folder.join("lock"), PATIENCE)?;
+        let _drawing = FileLock::acquire(&folder.join("lock"), LOCK_TIMEOUT)?;
         let queue = name.digest();
-        let number = numbers(folder, &queue)?.last().map_or(1, |last| last + 1);
+        let number = ticket_numbers(folder, &queue)?.last().map_or(1, |last| last + 1);
         let text = serde_json::to_string(holder).map_err(io::Error::other)?;
         let path = ticket_path(folder, &queue, number);
         let lock = FileLock::create(&path, &text).inspect_err(|_| {
             let _ = remove_file(&path);
         })?;
-        Ok(Self { folder: folder.to_path_buf(), queue, number, _lock: lock })
+        Ok(Self { dir: folder.to_path_buf(), queue, number, _lock: lock })
     }
 
-    /// Who has the conversation, as long as it is not this ticket.
-    pub(super) fn ahead(&self) -> io::Result<Option<Holder>> {
+    /// Returns the owner of the lowest locked ticket before this one; `None` if this ticket owns the
+    /// session.
+    ///
+    /// Deletes tickets of dead processes. Blocks on file I/O.
+    pub(crate) fn owner_ahead(&self) -> io::Result<Option<TicketHolder>> {
         for number in
-            numbers(&self.folder, &self.queue)?.into_iter().take_while(|n| *n < self.number)
+            ticket_numbers(&self.dir, &self.queue)?.into_iter().take_while(|n| *n < self.number)
         {
-            let path = ticket_path(&self.folder, &self.queue, number);
-            let idle = idle_path(&self.folder, &self.queue, number);
+            let path = ticket_path(&self.dir, &self.queue, number);
+            let idle = idle_mark_path(&self.dir, &self.queue, number);
             if let Some(text) = FileLock::read_held(&path)? {
-                return Ok(Some(Holder { is_idle: idle.exists(), ..parse(&text) }));
+                return Ok(Some(TicketHolder { is_idle: idle.exists(), ..parse_holder(&text) }));
             }
-            // Its holder died. INVARIANT: new numbers are higher than ours, so this name is never used again.
+            // The owner died. INVARIANT: new numbers are higher than ours, so this name is never used again.
             let _ = remove_file(&idle);
             remove_file(&path)?;
         }
@@ -104,57 +106,76 @@ impl Ticket {
     }
 }
 
-/// A look at one queue from the place of whoever has the conversation.
+/// View of a queue from the position of a ticket.
 #[derive(Clone, Debug)]
-pub struct Line {
-    folder: PathBuf,
+pub struct QueueWatch {
+    dir: PathBuf,
     queue: String,
     number: u64,
 }
 
-impl Line {
-    /// Whether anybody waits behind it. Costs a look at a folder.
-    pub fn is_awaited(&self) -> bool {
-        let behind = numbers(&self.folder, &self.queue).unwrap_or_default();
-        behind.into_iter().filter(|number| *number > self.number).any(|number| {
-            let path = ticket_path(&self.folder, &self.queue, number);
-            FileLock::read_held(&path).is_ok_and(|held| held.is_some())
-        })
+impl QueueWatch {
+    /// Returns `true` if another process waits behind the ticket. Blocks on file I/O.
+    pub fn has_waiters(&self) -> io::Result<bool> {
+        let numbers = ticket_numbers(&self.dir, &self.queue)?;
+        let behind = numbers.into_iter().filter(|number| *number > self.number);
+        Ok(first_held(&self.dir, &self.queue, behind)?.is_some())
     }
 }
 
 impl Ticket {
-    /// Says whether the conversation is only kept, for those who wait. Without the mark they wait as long as they would anyway.
-    pub(super) fn set_idle(&self, is_idle: bool) {
-        let mark = idle_path(&self.folder, &self.queue, self.number);
+    /// Sets or removes the mark of an idle holder.
+    ///
+    /// A write error is ignored: waiters then use their normal timeout.
+    pub(crate) fn set_idle(&self, is_idle: bool) {
+        let mark = idle_mark_path(&self.dir, &self.queue, self.number);
         let _ = if is_idle { write_volatile(&mark, b"") } else { remove_file(&mark) };
     }
 
-    pub(super) fn line(&self) -> Line {
-        Line { folder: self.folder.clone(), queue: self.queue.clone(), number: self.number }
+    pub(crate) fn watch(&self) -> QueueWatch {
+        QueueWatch { dir: self.dir.clone(), queue: self.queue.clone(), number: self.number }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.set_idle(false);
-        // Removed while it is still locked; whoever looks now sees it held or gone, never free.
-        let _ = remove_file(&ticket_path(&self.folder, &self.queue, self.number));
+        // Deleted while still locked: other processes see the ticket as held or gone, never as free.
+        let _ = remove_file(&ticket_path(&self.dir, &self.queue, self.number));
     }
 }
 
-/// Who has a conversation right now, for people who look.
-pub(super) fn current_holder(folder: &Path, name: &ConversationName) -> Option<Holder> {
+/// Returns the current owner of a session, for display. Blocks on file I/O.
+pub(crate) fn current_holder(dir: &Path, name: &SessionName) -> io::Result<Option<TicketHolder>> {
     let queue = name.digest();
-    let numbers = numbers(folder, &queue).ok()?;
-    numbers.into_iter().find_map(|number| {
-        let text = FileLock::read_held(&ticket_path(folder, &queue, number)).ok()??;
-        Some(parse(&text))
-    })
+    let numbers = match ticket_numbers(dir, &queue) {
+        Err(error) if is_missing(&error) => return Ok(None),
+        numbers => numbers?,
+    };
+    Ok(first_held(dir, &queue, numbers)?.map(|text| parse_holder(&text)))
 }
 
-/// The tickets of one queue, lowest first.
-fn numbers(folder: &Path, queue: &str) -> io::Result<Vec<u64>> {
+/// Returns the first of these tickets that its owner has locked, and its text.
+fn first_held(
+    dir: &Path,
+    queue: &str,
+    numbers: impl IntoIterator<Item = u64>,
+) -> io::Result<Option<String>> {
+    for number in numbers {
+        if let Some(text) = FileLock::read_held(&ticket_path(dir, queue, number))? {
+            return Ok(Some(text));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns true if there is no such directory: then nobody can have a ticket.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Returns the ticket numbers of one queue in ascending order.
+fn ticket_numbers(folder: &Path, queue: &str) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
@@ -169,10 +190,10 @@ fn ticket_path(folder: &Path, queue: &str, number: u64) -> PathBuf {
     folder.join(format!("{queue}.{number}"))
 }
 
-fn idle_path(folder: &Path, queue: &str, number: u64) -> PathBuf {
+fn idle_mark_path(folder: &Path, queue: &str, number: u64) -> PathBuf {
     folder.join(format!("{queue}.{number}.idle"))
 }
 
-fn parse(text: &str) -> Holder {
-    serde_json::from_str(text).unwrap_or_else(|_| Holder::unknown())
+fn parse_holder(text: &str) -> TicketHolder {
+    serde_json::from_str(text).unwrap_or_else(|_| TicketHolder::unknown())
 }

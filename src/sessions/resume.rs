@@ -1,102 +1,108 @@
-//! Which conversation a call continues, and what there is to say about it. Decides; touches nothing.
+//! Decision whether a run resumes a session or starts a new one. Pure: no file, clock or lock.
 
 use std::path::Path;
 
-use super::conversation::{Conversation, State};
-use super::lease::{Begin, Start};
-use crate::base::Timestamp;
+use super::lease::{LeaseRequest, StartMode};
+use super::session::{Session, SessionState};
+use crate::util::Timestamp;
 
-/// What Claude Code has of a conversation whose first call did not end well.
+/// State of the transcript of a session whose first run did not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trace {
-    /// No transcript, or one in which the agent never finished a turn.
-    Nothing,
-    /// A turn that was completed, though nobody was left to write that down.
+pub(crate) enum TranscriptState {
+    /// No transcript, or one without a completed turn.
+    NoCompletedTurn,
+    /// A completed turn that Adjutant could not record, because it exited first.
     CompletedTurn,
 }
 
-/// The decision.
+/// Session to use, start mode and notes for the caller.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Decision {
-    pub(super) conversation: Conversation,
-    pub(super) start: Start,
-    pub(super) notes: Vec<String>,
+pub(crate) struct ResumeDecision {
+    pub(crate) session: Session,
+    pub(crate) start_mode: StartMode,
+    pub(crate) notes: Vec<String>,
 }
 
-/// Decides for one call; `trace` is asked only about a conversation that never got ready.
-pub(super) fn decide(
-    known: Option<&Conversation>,
-    begin: &Begin,
+/// Decides for one run. Calls `trace` only for a session in state `starting`.
+pub(crate) fn decide(
+    known: Option<&Session>,
+    begin: &LeaseRequest,
     at: Timestamp,
-    trace: impl FnOnce(&Conversation) -> Trace,
-) -> Decision {
-    let Some(known) = known else { return anew(None, begin, at, None) };
+    trace: impl FnOnce(&Session) -> TranscriptState,
+) -> ResumeDecision {
+    let Some(known) = known else { return new_session(None, begin, at, None) };
     if begin.fresh {
-        return anew(Some(known), begin, at, None);
+        return new_session(Some(known), begin, at, None);
     }
-    if let Some(why) = moved(known, begin) {
-        return anew(Some(known), begin, at, Some(why));
+    if let Some(why) = moved_reason(known, begin) {
+        return new_session(Some(known), begin, at, Some(why));
     }
-    if known.state == State::Starting && trace(known) == Trace::Nothing {
+    if known.state == SessionState::Starting && trace(known) == TranscriptState::NoCompletedTurn {
         let why = "the first call of this conversation was never completed, so it begins anew";
-        return anew(Some(known), begin, at, Some(why.to_owned()));
+        return new_session(Some(known), begin, at, Some(why.to_owned()));
     }
-    go_on(known, begin, at)
+    resume(known, begin, at)
 }
 
-/// A conversation with a new id in the place of another.
-pub(super) fn anew(
-    known: Option<&Conversation>,
-    begin: &Begin,
+/// Creates a session with a new id that replaces `known`.
+pub(crate) fn new_session(
+    known: Option<&Session>,
+    request: &LeaseRequest,
     at: Timestamp,
     note: Option<String>,
-) -> Decision {
-    let conversation = Conversation {
-        agent: begin.agent.clone(),
-        key: begin.key.clone(),
-        state: State::Starting,
-        session_id: begin.new_id,
+) -> ResumeDecision {
+    let conversation = Session {
+        agent: request.agent.clone(),
+        key: request.key.clone(),
+        state: SessionState::Starting,
+        session_id: request.new_session_id,
         turns: 0,
         cost_usd: 0.0,
         created: at,
         last_used: at,
-        last_run: begin.run,
-        folder: text(&begin.folder),
-        config_dir: text(&begin.config_dir),
-        contract: begin.contract.clone(),
+        last_run: request.run,
+        folder: path_text(&request.working_dir),
+        config_dir: path_text(&request.config_dir),
+        contract: request.agent_digest.clone(),
         replaces: known.map(|known| known.session_id),
     };
-    Decision { conversation, start: Start::Create, notes: note.into_iter().collect() }
+    ResumeDecision {
+        session: conversation,
+        start_mode: StartMode::Create,
+        notes: note.into_iter().collect(),
+    }
 }
 
-fn go_on(known: &Conversation, begin: &Begin, at: Timestamp) -> Decision {
+fn resume(known: &Session, begin: &LeaseRequest, at: Timestamp) -> ResumeDecision {
     let mut notes = Vec::new();
-    if known.state == State::Starting {
+    if known.state == SessionState::Starting {
         notes.push(
             "Adjutant ended before it could record this conversation's first answer; \
              the conversation goes on from its transcript"
                 .to_owned(),
         );
     }
-    if known.contract != begin.contract {
+    if known.contract != begin.agent_digest {
         notes.push(
             "the agent's file has changed since the last call; the conversation goes on under the new contract"
                 .to_owned(),
         );
     }
-    let conversation = Conversation {
+    let conversation = Session {
         last_used: at,
         last_run: begin.run,
-        contract: begin.contract.clone(),
+        contract: begin.agent_digest.clone(),
         ..known.clone()
     };
-    Decision { conversation, start: Start::Resume, notes }
+    ResumeDecision { session: conversation, start_mode: StartMode::Resume, notes }
 }
 
-/// A conversation cannot go on elsewhere: Claude Code finds a transcript only from the folder it was
-/// begun in, and going back there would bring back rights that the agent's file has taken away since.
-fn moved(known: &Conversation, begin: &Begin) -> Option<String> {
-    let (folder, config_dir) = (text(&begin.folder), text(&begin.config_dir));
+/// Explains that a session cannot be resumed from another directory.
+///
+/// Claude Code finds a transcript only from the directory it was created in. Running there again would restore
+/// permissions that the agent file has since removed.
+fn moved_reason(known: &Session, begin: &LeaseRequest) -> Option<String> {
+    let (folder, config_dir) = (path_text(&begin.working_dir), path_text(&begin.config_dir));
     if known.folder != folder {
         let was = &known.folder;
         return Some(format!(
@@ -111,6 +117,6 @@ fn moved(known: &Conversation, begin: &Begin) -> Option<String> {
     })
 }
 
-fn text(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

@@ -1,16 +1,17 @@
-//! One conversation as the store has it.
+//! A stored session of an agent.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-use super::name::{ConversationName, SessionKey, parsed};
-use crate::base::{AgentName, RunId, Timestamp};
+use super::session_name::{SessionKey, SessionName, parsed};
+use crate::util::{AgentName, RunId, Timestamp};
 
 /// One conversation of one agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Conversation {
+#[schemars(rename = "Conversation")]
+pub struct Session {
     /// The agent whose conversation it is.
     #[serde(deserialize_with = "parsed")]
     #[schemars(with = "String")]
@@ -19,14 +20,14 @@ pub struct Conversation {
     #[schemars(with = "String")]
     pub key: SessionKey,
     /// `ready`: the next call goes on from here. `starting`: no turn has been completed yet.
-    pub state: State,
+    pub state: SessionState,
     /// Claude Code's id: `claude --resume <session_id>` in `folder` opens it.
     #[schemars(with = "String", extend("format" = "uuid"))]
     pub session_id: Uuid,
     /// How many turns it has had.
     pub turns: u64,
     /// What all of them have cost, in dollars.
-    #[serde(deserialize_with = "amount")]
+    #[serde(deserialize_with = "non_negative")]
     #[schemars(range(min = 0.0))]
     pub cost_usd: f64,
     /// When it began.
@@ -51,17 +52,17 @@ pub struct Conversation {
     pub replaces: Option<Uuid>,
 }
 
-impl Conversation {
-    /// What it is called.
-    pub fn name(&self) -> ConversationName {
-        ConversationName { agent: self.agent.clone(), key: self.key.clone() }
+impl Session {
+    pub fn name(&self) -> SessionName {
+        SessionName { agent: self.agent.clone(), key: self.key.clone() }
     }
 }
 
 /// How far a conversation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+#[schemars(rename = "State")]
+pub enum SessionState {
     /// Its id was given out; no turn has been completed yet.
     Starting,
     /// At least one turn was completed: it can go on.
@@ -72,7 +73,7 @@ fn as_text<S: Serializer>(run: &RunId, serializer: S) -> Result<S::Ok, S::Error>
     serializer.collect_str(run)
 }
 
-fn amount<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+fn non_negative<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let dollars = f64::deserialize(deserializer)?;
     if dollars.is_finite() && dollars >= 0.0 {
         Ok(dollars)

@@ -1,4 +1,4 @@
-//! What a conversation is called: an agent, and a key where it has several.
+//! Name of a session: agent and key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use sha2::{Digest, Sha256};
 
-use crate::base::AgentName;
+use crate::util::AgentName;
 
-/// The key of a call that names none.
-pub const DEFAULT_KEY: &str = "default";
+/// Key of calls without `session_key`.
+pub(crate) const DEFAULT_KEY: &str = "default";
 
 const MAX_KEY_BYTES: usize = 128;
 
-/// Tells conversations of one agent apart, for example `pr-42`.
+/// Distinguishes the sessions of one agent, for example `pr-42`. At most 128 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct SessionKey(Arc<str>);
 
 impl SessionKey {
-    /// The key as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -62,19 +61,19 @@ impl<'de> Deserialize<'de> for SessionKey {
     }
 }
 
-/// Why a text is no session key.
+/// Reason for rejecting a session key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSessionKey {
     /// More than 128 bytes.
     #[error("a session key has at most {MAX_KEY_BYTES} characters, this one has {bytes}")]
     TooLong {
-        /// How long it was.
+        /// Length of the key.
         bytes: usize,
     },
     /// A character outside of letters, digits and `-_.:/#@+`.
     #[error("a session key has only letters, digits and `-_.:/#@+`, not {found:?}")]
     Character {
-        /// The first one that is not allowed.
+        /// First invalid character.
         found: char,
     },
     /// Empty, or begins with something other than a letter or digit.
@@ -82,20 +81,19 @@ pub enum InvalidSessionKey {
     Beginning,
 }
 
-/// A conversation's full name, written `agent` or `agent@key`.
+/// Full name of a session, written `agent` or `agent@key`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ConversationName {
-    /// Whose it is.
+pub struct SessionName {
     #[serde(deserialize_with = "parsed")]
     pub agent: AgentName,
-    /// Which of its conversations.
     pub key: SessionKey,
 }
 
-impl ConversationName {
-    /// A name for files that nothing in an agent's name or a key can steer.
-    pub(super) fn digest(&self) -> String {
+impl SessionName {
+    /// Returns a file name that no agent name or key can influence: 24 hexadecimal digits of a SHA-256
+    /// digest.
+    pub(crate) fn digest(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.agent.as_str());
         hash.update([0]);
@@ -104,7 +102,7 @@ impl ConversationName {
     }
 }
 
-impl fmt::Display for ConversationName {
+impl fmt::Display for SessionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.key.as_str() == DEFAULT_KEY {
             write!(f, "{}", self.agent)
@@ -114,7 +112,7 @@ impl fmt::Display for ConversationName {
     }
 }
 
-impl FromStr for ConversationName {
+impl FromStr for SessionName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -122,14 +120,14 @@ impl FromStr for ConversationName {
         Ok(Self {
             agent: agent
                 .parse()
-                .map_err(|error: crate::base::InvalidAgentName| error.to_string())?,
+                .map_err(|error: crate::util::InvalidAgentName| error.to_string())?,
             key: key.parse().map_err(|error: InvalidSessionKey| error.to_string())?,
         })
     }
 }
 
-/// Reads a value from its text form.
-pub(super) fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+/// Deserializes a value from its text form.
+pub(crate) fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr,
@@ -147,7 +145,7 @@ mod tests {
     #[test_case("pr-42")]
     #[test_case("owner/repo#12")]
     #[test_case("a@b:c+d.e_f")]
-    fn good_keys_are_kept(key: &str) {
+    fn valid_keys_are_accepted_unchanged(key: &str) {
         assert_eq!(key.parse::<SessionKey>().unwrap().as_str(), key);
     }
 
@@ -157,14 +155,14 @@ mod tests {
     #[test_case("a b" => InvalidSessionKey::Character { found: ' ' })]
     #[test_case("a\u{1b}[2J" => InvalidSessionKey::Character { found: '\u{1b}' })]
     #[test_case("a\n{}" => InvalidSessionKey::Character { found: '\n' })]
-    fn bad_keys_say_why(key: &str) -> InvalidSessionKey {
+    fn invalid_keys_report_the_reason(key: &str) -> InvalidSessionKey {
         key.parse::<SessionKey>().unwrap_err()
     }
 
     #[test_case("reviewer", "reviewer"; "the default key is not written")]
     #[test_case("reviewer@default", "reviewer")]
     #[test_case("reviewer@pr@42", "reviewer@pr@42"; "a key may have the sign itself")]
-    fn names_are_read_as_they_are_written(text: &str, written: &str) {
-        assert_eq!(text.parse::<ConversationName>().unwrap().to_string(), written);
+    fn names_are_parsed_as_they_are_displayed(text: &str, written: &str) {
+        assert_eq!(text.parse::<SessionName>().unwrap().to_string(), written);
     }
 }

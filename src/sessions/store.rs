@@ -1,11 +1,10 @@
-//! The store as the rest of Adjutant knows it: begin a conversation, look at them, forget some.
+//! The session store: leases sessions, lists them, forgets them.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::fmt::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -14,359 +13,410 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
-use super::conversation::Conversation;
-use super::decide::{Trace, decide};
-use super::error::{NotSaved, SessionError};
-use super::journal::Change;
-use super::lease::{Begin, Beginning, Hold, Lease, Start, moment};
-use super::name::ConversationName;
-use super::queue::{Holder, Ticket, current_holder};
-use super::shelf::{Paths, Shelf};
-use super::transcript::{cost_counted_before, has_completed_turn, locate_transcript};
-use crate::base::Timestamp;
+use super::error::SessionError;
+use super::lease::{LeaseDecision, LeaseGuard, LeaseRequest, SessionLease, StartMode, now_millis};
+use super::queue::{Ticket, TicketHolder, current_holder};
+use super::resume::{TranscriptState, decide};
+use super::session::Session;
+use super::session_name::SessionName;
+use super::table::{SessionChange, SessionMap};
+use super::transcript::{has_completed_turn, locate_transcript, restored_cost};
+use crate::store::{Journal, JournalError, LockError};
+use crate::util::{Mutex, Timestamp};
 
-/// How often a waiting call looks whether another process is done; within one it is told at once.
-const POLL: Duration = Duration::from_millis(20);
-/// How long a server that keeps a conversation without using it has to give it up: a look at the line, and the end of a process.
-const GIVEN_UP_WITHIN: Duration = Duration::from_secs(5);
-/// How long changes are gathered before they are folded into `sessions.json`.
-const FOLD_AFTER: Duration = Duration::from_secs(1);
-/// Queues of this process that are kept before idle ones are dropped.
-const MOST_IDLE_QUEUES: usize = 64;
+/// Interval at which a waiting run checks for a release by another process; releases in this process
+/// are notified.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time in which an idle holder releases its session: one check of the queue, and the shutdown of a
+/// process.
+const IDLE_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay of a compaction, to combine several changes.
+const COMPACTION_DELAY: Duration = Duration::from_secs(1);
+/// Number of in-process queues above which unused ones are removed.
+const MAX_IDLE_QUEUES: usize = 64;
 
-/// The conversations of one project. Cheap to clone; all clones are one store.
+/// Sessions of one project. Cheap to clone; clones share one store.
 #[derive(Clone, Debug)]
 pub struct SessionStore {
-    inner: Arc<Inner>,
+    inner: Arc<SessionStoreInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    paths: Paths,
-    shelf: Mutex<Shelf>,
-    /// Makes tickets be drawn in the order in which calls came.
-    arrivals: tokio::sync::Mutex<()>,
-    /// Keeps calls of this process apart where no ticket could be drawn.
-    local: Mutex<HashMap<ConversationName, Arc<tokio::sync::Mutex<()>>>>,
+struct SessionStoreInner {
+    journal: Journal<SessionMap>,
+    /// Directory of the queues.
+    leases: PathBuf,
+    /// Held while a ticket is drawn, to draw tickets in order of arrival.
+    draw_order: tokio::sync::Mutex<()>,
+    /// Locks between runs of this process, which hold even if no ticket could be drawn.
+    local_queues: Mutex<HashMap<SessionName, Arc<tokio::sync::Mutex<()>>>>,
     released: Notify,
-    fold_is_due: AtomicBool,
+    compaction_is_due: AtomicBool,
 }
 
-/// The conversations, and what there is to say about the store.
+/// Result of listing sessions.
 #[derive(Debug)]
-pub struct Listing {
-    /// All of them, by agent and key.
-    pub conversations: Vec<Listed>,
-    /// Damage that was found, and what was done about it.
+pub struct SessionListing {
+    /// Sorted by agent and key.
+    pub sessions: Vec<ListedSession>,
+    /// Damage that was found, and the action taken.
     pub notes: Vec<String>,
 }
 
-/// One conversation and whether it is in use.
 #[derive(Clone, Debug)]
-pub struct Listed {
-    /// As it is recorded.
-    pub conversation: Arc<Conversation>,
-    /// Who is using it right now.
-    pub holder: Option<Holder>,
+pub struct ListedSession {
+    pub session: Arc<Session>,
+    /// Current owner of the lease.
+    pub holder: Option<TicketHolder>,
 }
 
-/// What was done about conversations that were to be forgotten.
+/// Result of forgetting sessions.
 #[derive(Debug, Default)]
-pub struct Forgotten {
-    /// These are no longer remembered.
-    pub conversations: Vec<Arc<Conversation>>,
-    /// These are in use and were left.
-    pub busy: Vec<(ConversationName, Holder)>,
-    /// These there are none of.
-    pub unknown: Vec<ConversationName>,
+pub struct ForgetReport {
+    /// Removed from the store.
+    pub removed: Vec<Arc<Session>>,
+    /// Left, because they are in use.
+    pub busy: Vec<(SessionName, TicketHolder)>,
+    /// Not in the store.
+    pub unknown: Vec<SessionName>,
 }
 
 impl SessionStore {
-    /// The store in a `data/` folder, which need not exist yet. What is wrong with it is said by those who use it.
+    /// Opens the store in a `data/` directory, which need not exist.
+    ///
+    /// Errors are reported by the methods that use it.
     pub fn open(data_dir: &Path) -> Self {
-        let paths = Paths::new(data_dir);
-        let inner = Inner {
-            shelf: Mutex::new(Shelf::new(paths.clone())),
-            paths,
-            arrivals: tokio::sync::Mutex::new(()),
-            local: Mutex::new(HashMap::new()),
+        let inner = SessionStoreInner {
+            journal: Journal::open(data_dir),
+            leases: data_dir.join("leases"),
+            draw_order: tokio::sync::Mutex::new(()),
+            local_queues: Mutex::new(HashMap::new()),
             released: Notify::new(),
-            fold_is_due: AtomicBool::new(false),
+            compaction_is_due: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Waits for the conversation, and decides whether it goes on or begins; that is recorded before this returns.
-    pub async fn begin(&self, begin: Begin) -> Result<Lease, SessionError> {
-        let name = ConversationName { agent: begin.agent.clone(), key: begin.key.clone() };
-        let (hold, unshared) = self.wait_for(&name, &begin).await?;
-        let mut lease = self.begin_with(hold, begin).await;
-        // Also when it goes on: what a crash interrupts may have been said, and `last_run` tells.
-        lease.record().await;
-        lease.note(unshared);
+    /// Waits for the session and leases it.
+    ///
+    /// The decision to start or resume is recorded before this returns.
+    ///
+    /// Dropping the future gives up the position in the queue.
+    pub async fn lease(&self, begin: LeaseRequest) -> Result<SessionLease, SessionError> {
+        let name = SessionName { agent: begin.agent.clone(), key: begin.key.clone() };
+        let (hold, unshared) = self.acquire(&name, &begin).await?;
+        let mut lease = self.lease_with(hold, begin).await?;
+        // Recorded also for a resumed session: if this run crashes, the next one sees it as `last_run`.
+        lease.save().await;
+        lease.add_notes(unshared);
         Ok(lease)
     }
 
-    /// Which conversation a call will be part of, as things are now; somebody may still be using it. Blocks for a moment.
-    pub fn foresee(&self, begin: &Begin) -> Uuid {
-        let name = ConversationName { agent: begin.agent.clone(), key: begin.key.clone() };
-        let known = self.records().view().get(&name).cloned();
-        decide(known.as_deref(), begin, moment(), trace_of).conversation.session_id
+    /// Predicts the session id of a run without taking a lease. Blocks on file I/O.
+    pub fn predict_session_id(&self, begin: &LeaseRequest) -> Uuid {
+        let name = SessionName { agent: begin.agent.clone(), key: begin.key.clone() };
+        let known = self.known(&name).unwrap_or_default();
+        decide(known.as_deref(), begin, now_millis(), transcript_state).session.session_id
     }
 
-    /// Decides for a call that has the conversation already.
-    pub(super) async fn begin_with(&self, hold: Hold, begin: Begin) -> Lease {
-        let name = ConversationName { agent: begin.agent.clone(), key: begin.key.clone() };
+    /// Decides for a run that already holds the session.
+    pub(crate) async fn lease_with(
+        &self,
+        hold: LeaseGuard,
+        begin: LeaseRequest,
+    ) -> Result<SessionLease, SessionError> {
+        let name = SessionName { agent: begin.agent.clone(), key: begin.key.clone() };
         let store = self.clone();
         let asked = begin.clone();
-        let (beginning, warnings) = blocking(move || {
-            let mut records = store.records();
-            let known = records.view().get(&name).cloned();
-            let warnings = records.take_warnings();
-            drop(records);
-            (examine(known.as_deref(), &asked), warnings)
+        let (beginning, warnings) = run_blocking(move || {
+            let known = store.known(&name)?;
+            Ok((decide_start(known.as_deref(), &asked), store.inner.journal.take_warnings()))
         })
-        .await;
-        let mut lease = Lease::new(self.clone(), begin, beginning, hold);
-        lease.note(warnings);
-        lease
+        .await?;
+        let mut lease = SessionLease::new(self.clone(), begin, beginning, hold);
+        lease.add_notes(warnings);
+        Ok(lease)
     }
 
-    /// All conversations. Blocks for a moment.
-    pub fn list(&self) -> Listing {
-        let mut records = self.records();
-        let view = records.view().clone();
-        let notes = records.take_warnings();
-        drop(records);
-        let conversations = view
-            .into_iter()
-            .map(|(name, conversation)| Listed {
-                holder: current_holder(&self.inner.paths.leases, &name),
-                conversation,
-            })
-            .collect();
-        Listing { conversations, notes }
+    /// Lists all sessions. Blocks on file I/O.
+    pub fn list(&self) -> Result<SessionListing, SessionError> {
+        self.list_if(|_| true)
     }
 
-    /// Those that nobody has used since `before`.
-    pub fn unused_since(&self, before: Timestamp) -> Listing {
-        let mut listing = self.list();
-        listing.conversations.retain(|listed| listed.conversation.last_used < before);
-        listing
+    /// Lists the sessions that were last used before `before`. Blocks on file I/O.
+    pub fn unused_since(&self, before: Timestamp) -> Result<SessionListing, SessionError> {
+        self.list_if(|session| session.last_used < before)
     }
 
-    /// Forgets those that nobody has used for `retention`, except those in use. Blocks for a moment.
-    pub fn retire(&self, retention: Duration) -> Result<Forgotten, SessionError> {
-        let Ok(before) = moment().checked_sub(retention) else { return Ok(Forgotten::default()) };
-        let old = self.unused_since(before).conversations;
-        let names: Vec<ConversationName> =
-            old.iter().map(|listed| listed.conversation.name()).collect();
+    fn list_if(&self, wanted: impl Fn(&Session) -> bool) -> Result<SessionListing, SessionError> {
+        let all = self.inner.journal.read(SessionMap::clone).map_err(SessionError::Unreadable)?;
+        let wanted = all.into_iter().filter(|(_, session)| wanted(session));
+        let listed = wanted.map(|(name, session)| {
+            let holder = current_holder(&self.inner.leases, &name)
+                .map_err(|error| queue_unavailable(&name, error))?;
+            Ok(ListedSession { session, holder })
+        });
+        let sessions = listed.collect::<Result<_, SessionError>>()?;
+        Ok(SessionListing { sessions, notes: self.inner.journal.take_warnings() })
+    }
+
+    /// Forgets sessions that were not used for `retention`, except those in use. Blocks on file I/O.
+    pub fn forget_unused(&self, retention: Duration) -> Result<ForgetReport, SessionError> {
+        let Ok(before) = now_millis().checked_sub(retention) else {
+            return Ok(ForgetReport::default());
+        };
+        let old = self.unused_since(before)?.sessions;
+        let names: Vec<SessionName> = old.iter().map(|listed| listed.session.name()).collect();
         self.forget(&names)
     }
 
-    /// Forgets conversations, except those in use. Their transcripts stay with Claude Code. Blocks for a moment.
-    pub fn forget(&self, names: &[ConversationName]) -> Result<Forgotten, SessionError> {
-        let mut forgotten = Forgotten::default();
+    /// Forgets sessions, except those in use.
+    ///
+    /// Transcripts stay with Claude Code. Blocks; waits 5 s for an idle holder.
+    pub fn forget(&self, names: &[SessionName]) -> Result<ForgetReport, SessionError> {
+        let mut forgotten = ForgetReport::default();
         let mut held = Vec::new();
         for name in names {
-            let known = self.records().view().get(name).cloned();
-            match (known, self.try_hold(name)) {
+            match (self.known(name)?, self.try_acquire(name)) {
                 (None, _) => forgotten.unknown.push(name.clone()),
-                (_, Err(holder)) => forgotten.busy.push((name.clone(), holder)),
+                (_, Err(SessionError::Busy { holder, .. })) => {
+                    forgotten.busy.push((name.clone(), holder));
+                }
+                (_, Err(error)) => return Err(error),
                 (Some(conversation), Ok(ticket)) => {
                     held.extend(ticket);
-                    forgotten.conversations.push(conversation);
+                    forgotten.removed.push(conversation);
                 }
             }
         }
-        let changes: Vec<Change> =
-            forgotten.conversations.iter().map(|gone| Change::Forget(gone.name())).collect();
+        let changes: Vec<SessionChange> =
+            forgotten.removed.iter().map(|gone| SessionChange::Forget(gone.name())).collect();
         if !changes.is_empty() {
-            self.records().save(changes).map_err(SessionError::NotSaved)?;
+            self.inner.journal.append(changes).map_err(SessionError::NotSaved)?;
         }
         Ok(forgotten)
     }
 
-    /// Where the store is.
-    pub fn file(&self) -> &Path {
-        &self.inner.paths.store
+    /// Returns the path of `sessions.json`.
+    pub fn path(&self) -> &Path {
+        self.inner.journal.snapshot_path()
     }
 
-    /// Writes a conversation down; what went wrong with that is for the caller to read.
-    pub(super) async fn record(&self, conversation: Conversation) -> Vec<String> {
+    /// Writes a session. Returns warnings and write errors as notes.
+    pub(crate) async fn save(&self, conversation: Session) -> Vec<String> {
         let store = self.clone();
-        let (saved, mut notes) = blocking(move || {
-            let mut records = store.records();
-            let saved = records.save(vec![Change::Put(Arc::new(conversation))]);
-            if records.wants_folding() {
-                store.fold_soon();
+        let (saved, mut notes) = run_blocking(move || {
+            let journal = &store.inner.journal;
+            let saved = journal.append(vec![SessionChange::Put(Arc::new(conversation))]);
+            if journal.needs_compaction() {
+                store.schedule_compaction();
             }
-            (saved, records.take_warnings())
+            (saved, journal.take_warnings())
         })
         .await;
         if let Err(problem) = saved {
-            let note = not_kept(&problem);
+            let note = save_failed_note(&problem);
             tracing::warn!(target: "adjutant::sessions", "{note}");
             notes.push(note);
         }
         notes
     }
 
-    pub(super) fn announce_release(&self) {
+    pub(crate) fn notify_released(&self) {
         self.inner.released.notify_waiters();
     }
 
-    fn records(&self) -> MutexGuard<'_, Shelf> {
-        // A panic elsewhere leaves the image as it was: every change is applied whole.
-        self.inner.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self, name: &SessionName) -> Result<Option<Arc<Session>>, SessionError> {
+        let known = self.inner.journal.read(|sessions| sessions.get(name).cloned());
+        known.map_err(SessionError::Unreadable)
     }
 
-    /// The conversation, once it is this call's turn; and a note if other processes were not asked.
-    async fn wait_for(
+    /// Waits for the session. Returns a note if other processes cannot be excluded.
+    async fn acquire(
         &self,
-        name: &ConversationName,
-        begin: &Begin,
-    ) -> Result<(Hold, Option<String>), SessionError> {
+        name: &SessionName,
+        begin: &LeaseRequest,
+    ) -> Result<(LeaseGuard, Option<String>), SessionError> {
         let started = Instant::now();
-        let deadline = started + begin.patience;
+        let deadline = started + begin.timeout;
         let busy =
             |holder| SessionError::Busy { name: name.clone(), holder, waited: started.elapsed() };
-        let holder = Holder::this_process(Some(begin.run));
-        let (ticket, unshared) = match self.draw(name.clone(), holder.clone()).await {
-            Ok(ticket) => (Some(ticket), None),
-            Err(problem) => (None, Some(unshared_note(&problem))),
+        let holder = TicketHolder::this_process(Some(begin.run));
+        let (ticket, unshared) = match self.draw_ticket(name.clone(), holder.clone()).await {
+            Ok(ticket) => (Some(Arc::new(ticket)), None),
+            Err(LockError::Io(error)) if cannot_queue(&error) => {
+                (None, Some(unshared_note(&error.to_string())))
+            }
+            Err(reason) => {
+                return Err(SessionError::QueueUnavailable { name: name.clone(), reason });
+            }
         };
-        // From here on dropping this future gives the place up.
-        let mut hold = Hold { ticket, local: None, store: self.clone() };
+        // From here on, dropping this future releases the ticket.
+        let mut hold = LeaseGuard { ticket, local_lock: None, store: self.clone() };
         if let Some(ticket) = &hold.ticket {
-            self.wait_in_line(ticket, deadline).await.map_err(busy)?;
+            match self.wait_for_ticket(ticket, deadline).await {
+                Ok(None) => {}
+                Ok(Some(holder)) => return Err(busy(holder)),
+                Err(error) => return Err(queue_unavailable(name, error)),
+            }
         }
         let local = timeout_at(deadline, self.local_queue(name).lock_owned());
         let guard: OwnedMutexGuard<()> = local.await.map_err(|_| busy(holder))?;
-        hold.local = Some(guard);
+        hold.local_lock = Some(guard);
         Ok((hold, unshared))
     }
 
-    async fn draw(&self, name: ConversationName, holder: Holder) -> Result<Ticket, String> {
-        let _in_order = self.inner.arrivals.lock().await;
-        let leases = self.inner.paths.leases.clone();
-        let drawn = blocking(move || Ticket::draw(&leases, &name, &holder)).await;
-        drawn.map_err(|problem| problem.to_string())
+    async fn draw_ticket(
+        &self,
+        name: SessionName,
+        holder: TicketHolder,
+    ) -> Result<Ticket, LockError> {
+        let _in_order = self.inner.draw_order.lock().await;
+        let leases = self.inner.leases.clone();
+        run_blocking(move || Ticket::draw(&leases, &name, &holder)).await
     }
 
-    async fn wait_in_line(&self, ticket: &Ticket, deadline: Instant) -> Result<(), Holder> {
-        let given_up = Instant::now() + GIVEN_UP_WITHIN;
+    /// Waits until the ticket owns the session. Returns the current owner on timeout.
+    async fn wait_for_ticket(
+        &self,
+        ticket: &Arc<Ticket>,
+        deadline: Instant,
+    ) -> io::Result<Option<TicketHolder>> {
+        let given_up = Instant::now() + IDLE_RELEASE_TIMEOUT;
         loop {
             let released = self.inner.released.notified();
-            // A queue that cannot be read cannot be waited in: the lock within this process remains.
-            let Some(holder) = ticket.ahead().unwrap_or(None) else { return Ok(()) };
-            // Whoever only keeps it is about to give it up: that is no reason to be refused.
+            // Shared with the blocking thread: the ticket is held as long as its queue is being read.
+            let held = Arc::clone(ticket);
+            let Some(holder) = run_blocking(move || held.owner_ahead()).await? else {
+                return Ok(None);
+            };
+            // An idle holder is about to release the session: wait at least 5 s for it.
             let until = if holder.is_idle { deadline.max(given_up) } else { deadline };
             if Instant::now() >= until {
-                return Err(holder);
+                return Ok(Some(holder));
             }
-            let _ = timeout_at(until.min(Instant::now() + POLL), released).await;
+            let _ = timeout_at(until.min(Instant::now() + POLL_INTERVAL), released).await;
         }
     }
 
-    fn local_queue(&self, name: &ConversationName) -> Arc<tokio::sync::Mutex<()>> {
-        let mut queues = self.inner.local.lock().unwrap_or_else(PoisonError::into_inner);
-        if queues.len() >= MOST_IDLE_QUEUES {
+    fn local_queue(&self, name: &SessionName) -> Arc<tokio::sync::Mutex<()>> {
+        let mut queues = self.inner.local_queues.lock();
+        if queues.len() >= MAX_IDLE_QUEUES {
             queues.retain(|_, queue| Arc::strong_count(queue) > 1);
         }
         Arc::clone(queues.entry(name.clone()).or_default())
     }
 
-    /// The conversation if nobody has it. Without a queue (a read-only folder) nothing can be saved either.
-    fn try_hold(&self, name: &ConversationName) -> Result<Option<Ticket>, Holder> {
-        let holder = Holder::this_process(None);
-        let Ok(ticket) = Ticket::draw(&self.inner.paths.leases, name, &holder) else {
-            return Ok(None);
+    /// Takes a ticket if the session is free.
+    ///
+    /// `None` in a directory without a queue, where nothing can be saved either.
+    fn try_acquire(&self, name: &SessionName) -> Result<Option<Ticket>, SessionError> {
+        let holder = TicketHolder::this_process(None);
+        let ticket = match Ticket::draw(&self.inner.leases, name, &holder) {
+            Ok(ticket) => ticket,
+            Err(LockError::Io(error)) if cannot_queue(&error) => return Ok(None),
+            Err(reason) => {
+                return Err(SessionError::QueueUnavailable { name: name.clone(), reason });
+            }
         };
         let started = Instant::now();
-        while let Some(holder) = ticket.ahead().unwrap_or(None) {
-            if !holder.is_idle || started.elapsed() >= GIVEN_UP_WITHIN {
-                return Err(holder);
+        while let Some(holder) =
+            ticket.owner_ahead().map_err(|error| queue_unavailable(name, error))?
+        {
+            if !holder.is_idle || started.elapsed() >= IDLE_RELEASE_TIMEOUT {
+                let (name, waited) = (name.clone(), started.elapsed());
+                return Err(SessionError::Busy { name, holder, waited });
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(Some(ticket))
     }
 
-    /// Folds the journal in a little later, once for all changes until then.
-    fn fold_soon(&self) {
+    /// Schedules a compaction after 1 s, unless one is scheduled.
+    fn schedule_compaction(&self) {
         let Ok(runtime) = Handle::try_current() else { return };
-        if self.inner.fold_is_due.swap(true, Ordering::AcqRel) {
+        if self.inner.compaction_is_due.swap(true, Ordering::AcqRel) {
             return;
         }
         let store = self.clone();
         runtime.spawn(async move {
-            sleep(FOLD_AFTER).await;
-            store.inner.fold_is_due.store(false, Ordering::Release);
-            if let Err(problem) = blocking(move || store.fold()).await {
-                tracing::warn!(target: "adjutant::sessions", "{}", not_kept(&problem));
-            }
+            sleep(COMPACTION_DELAY).await;
+            store.inner.compaction_is_due.store(false, Ordering::Release);
+            store.flush().await;
         });
     }
 
-    /// Leaves `sessions.json` up to date for those who read it after this process has ended.
-    pub async fn settle(&self) {
+    /// Compacts the journal, so that `sessions.json` is complete. An error is logged.
+    pub async fn flush(&self) {
         let store = self.clone();
-        if let Err(problem) = blocking(move || store.fold()).await {
-            tracing::warn!(target: "adjutant::sessions", "{}", not_kept(&problem));
+        if let Err(problem) = run_blocking(move || store.inner.journal.compact()).await {
+            tracing::warn!(target: "adjutant::sessions", "{}", save_failed_note(&problem));
         }
     }
 
-    /// Writes the journal into `sessions.json`. Calls go on meanwhile: the long part holds no lock.
-    pub fn fold_now(&self) -> Result<(), SessionError> {
-        self.fold().map_err(SessionError::NotSaved)
-    }
-
-    fn fold(&self) -> Result<(), NotSaved> {
-        let Some(fold) = self.records().plan_fold() else { return Ok(()) };
-        let staged = fold.stage(&self.inner.paths)?;
-        self.records().finish_fold(&fold, staged)
+    /// Compacts the journal into `sessions.json`.
+    ///
+    /// Runs continue meanwhile: no lock is held while the file is written.
+    pub fn compact_now(&self) -> Result<(), SessionError> {
+        self.inner.journal.compact().map_err(SessionError::NotSaved)
     }
 }
 
-/// Decides, with a look at the transcript where that matters.
-fn examine(known: Option<&Conversation>, begin: &Begin) -> Beginning {
-    let decision = decide(known, begin, moment(), trace_of);
-    let resumed = known.filter(|_| decision.start == Start::Resume);
-    let counted_before =
-        resumed.and_then(transcript_of).map_or(0.0, |path| cost_counted_before(&path));
-    Beginning { last_run: resumed.map(|known| known.last_run), counted_before, decision }
-}
-
-fn trace_of(conversation: &Conversation) -> Trace {
-    match transcript_of(conversation) {
-        Some(path) if has_completed_turn(&path) => Trace::CompletedTurn,
-        _ => Trace::Nothing,
+/// Decides, and reads the transcript if the decision needs it.
+fn decide_start(known: Option<&Session>, request: &LeaseRequest) -> LeaseDecision {
+    let decision = decide(known, request, now_millis(), transcript_state);
+    let resumed = known.filter(|_| decision.start_mode == StartMode::Resume);
+    let counted_before = resumed.and_then(find_transcript).map_or(0.0, |path| restored_cost(&path));
+    LeaseDecision {
+        last_run: resumed.map(|known| known.last_run),
+        restored_cost_usd: counted_before,
+        decision,
     }
 }
 
-fn transcript_of(conversation: &Conversation) -> Option<PathBuf> {
+fn transcript_state(conversation: &Session) -> TranscriptState {
+    match find_transcript(conversation) {
+        Some(path) if has_completed_turn(&path) => TranscriptState::CompletedTurn,
+        _ => TranscriptState::NoCompletedTurn,
+    }
+}
+
+fn find_transcript(conversation: &Session) -> Option<PathBuf> {
     let (config_dir, folder) =
         (Path::new(&conversation.config_dir), Path::new(&conversation.folder));
     locate_transcript(config_dir, folder, conversation.session_id)
 }
 
-fn not_kept(problem: &NotSaved) -> String {
-    let mut note = format!("the conversation could not be kept: {problem}");
-    let mut cause = problem.source();
-    while let Some(source) = cause {
-        let _ = write!(note, ": {source}");
-        cause = source.source();
-    }
-    note
+fn save_failed_note(problem: &JournalError) -> String {
+    format!("the conversation could not be kept: {problem}")
+}
+
+fn queue_unavailable(name: &SessionName, error: io::Error) -> SessionError {
+    SessionError::QueueUnavailable { name: name.clone(), reason: error.into() }
+}
+
+/// Returns `true` if no process can queue there: the disk is full, or the directory cannot be written.
+///
+/// A run then continues without a ticket. After any other error another process could have a ticket.
+fn cannot_queue(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::AlreadyExists
+    )
 }
 
 fn unshared_note(problem: &str) -> String {
     format!("other processes could not be kept out of this conversation: {problem}")
 }
 
-/// Runs what waits for the disk where waiting is fine.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs blocking `work` on a blocking thread and resumes its panic.
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),

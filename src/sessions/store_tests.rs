@@ -1,4 +1,4 @@
-//! The store as a call uses it: conversations begin, go on, wait, and survive what happens to their files.
+//! Tests of the session store through its public interface: start, resume, wait, damaged files.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 use test_case::test_case;
 use uuid::Uuid;
 
-use super::super::file::store_schema;
 use super::super::lease::CompletedTurn;
-use super::super::name::SessionKey;
+use super::super::session_name::SessionKey;
+use super::super::table::store_schema;
 use super::*;
-use crate::base::RunId;
+use crate::util::RunId;
 
 const TURN: CompletedTurn = CompletedTurn { turns: 1, cost_usd: 0.01 };
 
 struct Project {
-    folder: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Project {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { dir: tempfile::tempdir().unwrap() }
     }
 
     fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.dir.path().join("data")
     }
 
     fn store(&self) -> SessionStore {
@@ -46,25 +46,25 @@ impl Project {
         fs::write(self.file(), bytes).unwrap();
     }
 
-    fn begin(&self, agent: &str) -> Begin {
-        Begin {
+    fn lease_request(&self, agent: &str) -> LeaseRequest {
+        LeaseRequest {
             agent: agent.parse().unwrap(),
             key: SessionKey::default(),
             fresh: false,
-            folder: "/work/here".into(),
-            config_dir: self.folder.path().join("claude"),
-            new_id: Uuid::new_v4(),
-            contract: "sha256:1".to_owned(),
+            working_dir: "/work/here".into(),
+            config_dir: self.dir.path().join("claude"),
+            new_session_id: Uuid::new_v4(),
+            agent_digest: "sha256:1".to_owned(),
             run: RunId::new(),
-            patience: Duration::from_secs(20),
+            timeout: Duration::from_secs(20),
         }
     }
 
-    /// One call from beginning to end.
-    async fn call(&self, store: &SessionStore, agent: &str) -> (Uuid, Start, Vec<String>) {
-        let mut lease = store.begin(self.begin(agent)).await.unwrap();
-        let start = lease.start();
-        lease.completed(TURN).await;
+    /// Runs one call from lease to completed turn.
+    async fn call(&self, store: &SessionStore, agent: &str) -> (Uuid, StartMode, Vec<String>) {
+        let mut lease = store.lease(self.lease_request(agent)).await.unwrap();
+        let start = lease.start_mode();
+        lease.record_completed(TURN).await;
         (lease.session_id(), start, lease.notes().to_vec())
     }
 
@@ -75,23 +75,23 @@ impl Project {
     }
 
     fn transcript(&self, id: Uuid, lines: &str) {
-        let folder = self.folder.path().join("claude/projects/-work-here");
+        let folder = self.dir.path().join("claude/projects/-work-here");
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(format!("{id}.jsonl")), lines).unwrap();
     }
 }
 
-fn keyed(begin: Begin, key: &str) -> Begin {
-    Begin { key: key.parse().unwrap(), ..begin }
+fn with_key(begin: LeaseRequest, key: &str) -> LeaseRequest {
+    LeaseRequest { key: key.parse().unwrap(), ..begin }
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_also_in_another_process() {
+async fn a_session_is_resumed_in_another_process() {
     let project = Project::new();
     let (first, start, notes) = project.call(&project.store(), "reviewer").await;
-    assert_eq!((start, notes), (Start::Create, vec![]));
+    assert_eq!((start, notes), (StartMode::Create, vec![]));
     let (second, start, notes) = project.call(&project.store(), "reviewer").await;
-    assert_eq!((second, start, notes), (first, Start::Resume, vec![]));
+    assert_eq!((second, start, notes), (first, StartMode::Resume, vec![]));
     let entry = &project.json()["conversations"][0];
     assert_eq!(entry["turns"], 2);
     assert_eq!(entry["cost_usd"], 0.02);
@@ -99,127 +99,137 @@ async fn a_conversation_goes_on_also_in_another_process() {
 }
 
 #[tokio::test]
-async fn keys_keep_conversations_apart() {
+async fn keys_separate_sessions() {
     let (project, store) = (Project::new(), Project::new());
     let store = store.store();
-    let one = store.begin(keyed(project.begin("reviewer"), "pr-1")).await.unwrap();
-    let two = store.begin(keyed(project.begin("reviewer"), "pr-2")).await.unwrap();
+    let one = store.lease(with_key(project.lease_request("reviewer"), "pr-1")).await.unwrap();
+    let two = store.lease(with_key(project.lease_request("reviewer"), "pr-2")).await.unwrap();
     assert_ne!(one.session_id(), two.session_id());
 }
 
 #[tokio::test]
-async fn the_id_is_on_the_disk_before_anything_starts() {
+async fn the_session_id_is_written_before_the_process_starts() {
     let project = Project::new();
-    let lease = project.store().begin(project.begin("reviewer")).await.unwrap();
+    let lease = project.store().lease(project.lease_request("reviewer")).await.unwrap();
     let entry = &project.json()["conversations"][0];
     assert_eq!(entry["session_id"], lease.session_id().to_string());
     assert_eq!(entry["state"], "starting");
 }
 
 #[tokio::test]
-async fn a_first_call_that_never_ended_is_not_gone_on_with() {
+async fn a_session_without_a_completed_turn_is_not_resumed() {
     let project = Project::new();
-    let lost = project.store().begin(project.begin("reviewer")).await.unwrap().session_id();
+    let lost = project.store().lease(project.lease_request("reviewer")).await.unwrap().session_id();
     project.transcript(lost, r#"{"type":"user","message":{"role":"user","content":"hello"}}"#);
     let (id, start, notes) = project.call(&project.store(), "reviewer").await;
     assert_ne!(id, lost);
-    assert_eq!(start, Start::Create);
+    assert_eq!(start, StartMode::Create);
     assert!(notes[0].contains("never completed"), "{notes:?}");
     assert_eq!(project.json()["conversations"][0]["replaces"], lost.to_string());
 }
 
 #[tokio::test]
-async fn a_first_turn_that_only_the_transcript_has_is_not_lost() {
+async fn a_completed_turn_found_only_in_the_transcript_is_resumed() {
     let project = Project::new();
-    let kept = project.store().begin(project.begin("reviewer")).await.unwrap().session_id();
+    let kept = project.store().lease(project.lease_request("reviewer")).await.unwrap().session_id();
     let line = json!({"type": "assistant", "isSidechain": false,
         "message": {"stop_reason": "end_turn", "content": [{"type": "text", "text": "done"}]}});
     project.transcript(kept, &format!("{line}\n"));
     let (id, start, notes) = project.call(&project.store(), "reviewer").await;
-    assert_eq!((id, start), (kept, Start::Resume));
+    assert_eq!((id, start), (kept, StartMode::Resume));
     assert!(notes[0].contains("goes on from its transcript"), "{notes:?}");
 }
 
 #[tokio::test]
-async fn a_changed_contract_goes_on_with_a_note() {
+async fn a_changed_agent_resumes_with_a_note() {
     let (project, store) = (Project::new(), Project::new().store());
     let (first, ..) = project.call(&store, "reviewer").await;
-    let begin = Begin { contract: "sha256:2".to_owned(), ..project.begin("reviewer") };
-    let lease = store.begin(begin).await.unwrap();
-    assert_eq!((lease.session_id(), lease.start()), (first, Start::Resume));
+    let begin =
+        LeaseRequest { agent_digest: "sha256:2".to_owned(), ..project.lease_request("reviewer") };
+    let lease = store.lease(begin).await.unwrap();
+    assert_eq!((lease.session_id(), lease.start_mode()), (first, StartMode::Resume));
     assert!(lease.notes()[0].contains("under the new contract"), "{:?}", lease.notes());
 }
 
 #[tokio::test]
-async fn another_folder_means_another_conversation_and_a_note() {
+async fn another_working_directory_starts_a_new_session_with_a_note() {
     let project = Project::new();
     let store = project.store();
     let (first, ..) = project.call(&store, "reviewer").await;
     let lease = store
-        .begin(Begin { folder: "/elsewhere".into(), ..project.begin("reviewer") })
+        .lease(LeaseRequest {
+            working_dir: "/elsewhere".into(),
+            ..project.lease_request("reviewer")
+        })
         .await
         .unwrap();
-    assert_eq!(lease.start(), Start::Create);
+    assert_eq!(lease.start_mode(), StartMode::Create);
     assert_ne!(lease.session_id(), first);
     assert!(lease.notes()[0].contains("`/work/here`"), "{:?}", lease.notes());
 }
 
 #[tokio::test]
-async fn fresh_starts_over_on_purpose() {
+async fn fresh_starts_a_new_session() {
     let project = Project::new();
     let store = project.store();
     let (first, ..) = project.call(&store, "reviewer").await;
-    let lease = store.begin(Begin { fresh: true, ..project.begin("reviewer") }).await.unwrap();
-    assert_eq!((lease.start(), lease.notes()), (Start::Create, &[][..]));
+    let lease = store
+        .lease(LeaseRequest { fresh: true, ..project.lease_request("reviewer") })
+        .await
+        .unwrap();
+    assert_eq!((lease.start_mode(), lease.notes()), (StartMode::Create, &[][..]));
     assert_ne!(lease.session_id(), first);
 }
 
 #[tokio::test]
-async fn a_forgotten_conversation_is_restarted_once() {
+async fn a_session_unknown_to_claude_is_restarted_once() {
     let project = Project::new();
     let store = project.store();
     let (first, ..) = project.call(&store, "reviewer").await;
-    let mut lease = store.begin(project.begin("reviewer")).await.unwrap();
-    let fresh = lease.restart_fresh("No conversation found").await.unwrap();
+    let mut lease = store.lease(project.lease_request("reviewer")).await.unwrap();
+    let fresh = lease.restart("No conversation found").await.unwrap();
     assert_ne!(fresh, first);
-    assert_eq!(lease.start(), Start::Create);
+    assert_eq!(lease.start_mode(), StartMode::Create);
     assert!(lease.notes()[0].contains("No conversation found"));
     assert_eq!(project.json()["conversations"][0]["session_id"], fresh.to_string());
-    let again = lease.restart_fresh("No conversation found").await.unwrap_err();
+    let again = lease.restart("No conversation found").await.unwrap_err();
     assert!(matches!(again, SessionError::AlreadyRestarted { .. }));
 }
 
 #[tokio::test]
-async fn a_failed_call_costs_but_changes_nothing_else() {
+async fn a_failed_run_adds_its_cost_and_nothing_else() {
     let project = Project::new();
     let store = project.store();
     let (first, ..) = project.call(&store, "reviewer").await;
-    let mut lease = store.begin(project.begin("reviewer")).await.unwrap();
-    lease.failed(0.005).await;
+    let mut lease = store.lease(project.lease_request("reviewer")).await.unwrap();
+    lease.record_failed(0.005).await;
     drop(lease);
     let entry = project.json()["conversations"][0].clone();
     assert_eq!((&entry["turns"], &entry["cost_usd"]), (&json!(1), &json!(0.015)));
-    assert_eq!(store.begin(project.begin("reviewer")).await.unwrap().session_id(), first);
+    assert_eq!(store.lease(project.lease_request("reviewer")).await.unwrap().session_id(), first);
 }
 
 #[tokio::test]
-async fn the_run_before_tells_whether_a_live_process_is_up_to_date() {
+async fn the_last_run_is_known_to_the_next_lease() {
     let project = Project::new();
     let (one, two) = (project.store(), project.store());
-    let begin = project.begin("reviewer");
-    let first = begin.run;
-    one.begin(begin).await.unwrap().completed(TURN).await;
-    let begin = project.begin("reviewer");
+    let request = project.lease_request("reviewer");
+    let first = request.run;
+    one.lease(request).await.unwrap().record_completed(TURN).await;
+    let begin = project.lease_request("reviewer");
     let second = begin.run;
-    let mut lease = two.begin(begin).await.unwrap();
+    let mut lease = two.lease(begin).await.unwrap();
     assert_eq!(lease.last_run(), Some(first));
-    lease.completed(TURN).await;
+    lease.record_completed(TURN).await;
     drop(lease);
-    assert_eq!(one.begin(project.begin("reviewer")).await.unwrap().last_run(), Some(second));
+    assert_eq!(
+        one.lease(project.lease_request("reviewer")).await.unwrap().last_run(),
+        Some(second)
+    );
 }
 
 #[tokio::test]
-async fn what_earlier_processes_spent_is_read_from_the_transcript() {
+async fn the_restored_cost_is_read_from_the_transcript() {
     let project = Project::new();
     let store = project.store();
     let (id, ..) = project.call(&store, "reviewer").await;
@@ -228,23 +238,23 @@ async fn what_earlier_processes_spent_is_read_from_the_transcript() {
         id,
         &format!("{}\n{line}\n{{\"type\":\"mode\"}}\n", line.replace("0.5", "0.25")),
     );
-    let lease = store.begin(project.begin("reviewer")).await.unwrap();
+    let lease = store.lease(project.lease_request("reviewer")).await.unwrap();
     assert!((lease.counted_before() - 0.5).abs() < 1e-9);
 }
 
 #[tokio::test]
-async fn calls_wait_in_the_order_they_came_from_two_stores() {
+async fn runs_of_two_stores_are_served_in_order_of_arrival() {
     let project = Project::new();
     let stores = [project.store(), project.store()];
-    let first = stores[0].begin(project.begin("reviewer")).await.unwrap();
+    let first = stores[0].lease(project.lease_request("reviewer")).await.unwrap();
     let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..6usize {
         let (store, begin, sender) =
-            (stores[number % 2].clone(), project.begin("reviewer"), sender.clone());
+            (stores[number % 2].clone(), project.lease_request("reviewer"), sender.clone());
         tokio::spawn(async move {
-            let mut lease = store.begin(begin).await.unwrap();
+            let mut lease = store.lease(begin).await.unwrap();
             sender.send(number).unwrap();
-            lease.completed(TURN).await;
+            lease.record_completed(TURN).await;
         });
         wait_for_tickets(&project, number + 2).await;
     }
@@ -266,12 +276,13 @@ async fn wait_for_tickets(project: &Project, wanted: usize) {
 }
 
 #[tokio::test]
-async fn impatience_is_told_who_has_it() {
+async fn a_timeout_names_the_holder() {
     let project = Project::new();
-    let held = project.store().begin(project.begin("reviewer")).await.unwrap();
-    let begin = Begin { patience: Duration::from_millis(30), ..project.begin("reviewer") };
-    let run = held.conversation().last_run;
-    let busy = project.store().begin(begin).await.unwrap_err().to_string();
+    let held = project.store().lease(project.lease_request("reviewer")).await.unwrap();
+    let request =
+        LeaseRequest { timeout: Duration::from_millis(30), ..project.lease_request("reviewer") };
+    let run = held.session().last_run;
+    let busy = project.store().lease(request).await.unwrap_err().to_string();
     assert!(busy.contains(&format!("process {}", std::process::id())), "{busy}");
     assert!(busy.contains(&run.to_string()), "{busy}");
     assert_eq!(
@@ -281,18 +292,43 @@ async fn impatience_is_told_who_has_it() {
     );
 }
 
+/// For example with too many open files: it is unknown if another process uses the session.
 #[tokio::test]
-async fn one_who_gives_up_waiting_lets_the_next_pass_not_sooner_and_not_later() {
+async fn an_unreadable_queue_is_an_error() {
     let project = Project::new();
     let store = project.store();
-    let held = store.begin(project.begin("reviewer")).await.unwrap();
+    let held = store.lease(project.lease_request("a")).await.unwrap();
+    // An unreadable ticket of another run: a symbolic link to itself.
+    let leases = project.data().join("leases");
+    let ticket = fs::read_dir(&leases).unwrap().flatten().map(|entry| entry.file_name());
+    let ticket = ticket.filter_map(|name| name.into_string().ok());
+    let ticket = ticket.filter(|name| name.ends_with(".1")).last().unwrap();
+    drop(held);
+    symlink(&ticket, leases.join(&ticket)).unwrap();
+    let refused = store.lease(project.lease_request("a")).await;
+    assert!(matches!(refused, Err(SessionError::QueueUnavailable { .. })), "{refused:?}");
+    assert!(
+        store
+            .forget(&[SessionName { agent: "a".parse().unwrap(), key: SessionKey::default() }])
+            .is_err(),
+        "nor can it be forgotten"
+    );
+    fs::remove_file(leases.join(&ticket)).unwrap();
+    project.call(&store, "a").await;
+}
+
+#[tokio::test]
+async fn a_cancelled_waiter_leaves_the_queue_order_intact() {
+    let project = Project::new();
+    let store = project.store();
+    let held = store.lease(project.lease_request("reviewer")).await.unwrap();
     let given_up = {
-        let (store, begin) = (store.clone(), project.begin("reviewer"));
-        tokio::spawn(async move { store.begin(begin).await.map(|_| ()) })
+        let (store, begin) = (store.clone(), project.lease_request("reviewer"));
+        tokio::spawn(async move { store.lease(begin).await.map(|_| ()) })
     };
     wait_for_tickets(&project, 2).await;
-    let (other, begin) = (store.clone(), project.begin("reviewer"));
-    let last = tokio::spawn(async move { other.begin(begin).await.unwrap().session_id() });
+    let (other, begin) = (store.clone(), project.lease_request("reviewer"));
+    let last = tokio::spawn(async move { other.lease(begin).await.unwrap().session_id() });
     wait_for_tickets(&project, 3).await;
     given_up.abort();
     given_up.await.unwrap_err();
@@ -303,7 +339,7 @@ async fn one_who_gives_up_waiting_lets_the_next_pass_not_sooner_and_not_later() 
 }
 
 #[tokio::test]
-async fn files_are_private_and_as_the_schema_says() {
+async fn files_are_private_and_match_the_schema() {
     let project = Project::new();
     project.call(&project.store(), "reviewer").await;
     assert_eq!(fs::metadata(project.file()).unwrap().permissions().mode() & 0o777, 0o600);
@@ -326,7 +362,7 @@ fn the_schema_in_the_documentation_is_the_one_in_force() {
     assert_eq!(committed, text, "run `UPDATE_SCHEMAS=1 cargo test --lib the_schema_in` and commit");
 }
 
-/// H1: whatever stands there, the sound entries are kept, the rest is set aside, and it is said.
+/// H1: intact entries are kept, the damaged file is set aside, and a note reports it.
 #[test_case(|text| text[..text.len() - 40].to_owned(), 1; "torn")]
 #[test_case(|_| String::new(), 0; "empty")]
 #[test_case(|_| "[]".to_owned(), 0; "of the wrong type")]
@@ -342,14 +378,17 @@ fn the_schema_in_the_documentation_is_the_one_in_force() {
 #[test_case(|text| format!("{text}<<<<<<< merge"), 2; "something after it")]
 #[test_case(|text| format!("{}{text}", "{\"a\":".repeat(50_000)), 2; "deeply nested before it")]
 #[tokio::test]
-async fn damage_is_set_aside_and_sound_entries_kept(spoil: fn(&str) -> String, kept: usize) {
+async fn damaged_files_are_set_aside_and_intact_entries_kept(
+    spoil: fn(&str) -> String,
+    kept: usize,
+) {
     let project = Project::new();
     project.call(&project.store(), "a").await;
     project.call(&project.store(), "b").await;
     let spoilt = spoil(&fs::read_to_string(project.file()).unwrap());
     project.write(&spoilt);
 
-    let lease = project.store().begin(project.begin("c")).await.unwrap();
+    let lease = project.store().lease(project.lease_request("c")).await.unwrap();
     assert!(lease.notes()[0].contains("was damaged"), "{:?}", lease.notes());
     assert!(lease.notes()[0].contains(&format!("{kept} sound")), "{:?}", lease.notes());
     let aside = project.set_aside();
@@ -367,30 +406,43 @@ async fn damage_is_set_aside_and_sound_entries_kept(spoil: fn(&str) -> String, k
 async fn a_symbolic_link_is_not_followed_for_writing() {
     let project = Project::new();
     project.call(&project.store(), "a").await;
-    let target = project.folder.path().join("elsewhere.json");
+    let target = project.dir.path().join("elsewhere.json");
     fs::rename(project.file(), &target).unwrap();
     symlink(&target, project.file()).unwrap();
     let before = fs::read(&target).unwrap();
     let (_, start, notes) = project.call(&project.store(), "a").await;
-    assert_eq!(start, Start::Resume, "what it pointed to is sound");
+    assert_eq!(start, StartMode::Resume, "what it pointed to is sound");
     assert!(notes[0].contains("symbolic link"), "{notes:?}");
     assert_eq!(fs::read(&target).unwrap(), before);
     assert!(fs::symlink_metadata(project.file()).unwrap().is_file());
     assert!(fs::symlink_metadata(&project.set_aside()[0]).unwrap().is_symlink());
 }
 
-#[test_case(|path| fs::create_dir(path).unwrap(); "a folder")]
-#[test_case(|path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap(); "a fifo")]
-#[test_case(|path| fs::File::create(path).unwrap().set_len(3 << 30).unwrap(); "three gigabytes")]
+#[test_case(|path| fs::create_dir(path).unwrap(), "it is not a regular file"; "a folder")]
+#[test_case(
+    |path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap(),
+    "it is not a regular file"; "a fifo"
+)]
+#[test_case(
+    |path| fs::File::create(path).unwrap().set_len(3 << 30).unwrap(),
+    "it has 3221225472 bytes, more than the 268435456 that are read"; "three gigabytes"
+)]
+#[test_case(|path| symlink("nowhere", path).unwrap(), "No such file or directory (os error 2)"; "a dangling link")]
 #[tokio::test]
-async fn what_is_no_store_is_moved_out_of_the_way(put: fn(&Path)) {
+async fn a_path_that_cannot_be_read_is_an_error_and_is_left_alone(put: fn(&Path), why: &str) {
     let project = Project::new();
     fs::create_dir_all(project.data()).unwrap();
-    put(&project.file());
-    let (_, _, notes) = project.call(&project.store(), "a").await;
-    assert!(notes[0].contains("was damaged"), "{notes:?}");
-    assert_eq!(project.set_aside().len(), 1);
-    assert_eq!(project.call(&project.store(), "a").await.1, Start::Resume);
+    for file in ["sessions.json", "sessions.journal"] {
+        let path = project.data().join(file);
+        put(&path);
+        let store = project.store();
+        let error = store.lease(project.lease_request("a")).await.unwrap_err().to_string();
+        assert_eq!(error, format!("`data/{file}` cannot be read: {why}"));
+        assert_eq!(store.list().unwrap_err().to_string(), error);
+        assert_eq!(project.set_aside(), Vec::<PathBuf>::new());
+        fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).unwrap();
+    }
+    assert_eq!(project.call(&project.store(), "a").await.1, StartMode::Create);
 }
 
 #[tokio::test]
@@ -402,7 +454,7 @@ async fn a_store_of_another_user_is_set_aside_with_its_entries_kept() {
         return; // Only root can make a file another user's.
     }
     let (_, start, notes) = project.call(&project.store(), "a").await;
-    assert_eq!(start, Start::Resume);
+    assert_eq!(start, StartMode::Resume);
     assert!(notes[0].contains("another user"), "{notes:?}");
 }
 
@@ -416,7 +468,7 @@ async fn a_newer_format_is_read_and_never_written() {
     project.write(&newer);
     let store = project.store();
     let (again, start, notes) = project.call(&store, "a").await;
-    assert_eq!((again, start), (id, Start::Resume));
+    assert_eq!((again, start), (id, StartMode::Resume));
     assert!(notes[0].contains("format 2, written by a newer Adjutant"), "{notes:?}");
     let (fresh, ..) = project.call(&store, "b").await;
     assert_eq!(project.call(&store, "b").await.0, fresh, "in this process it goes on");
@@ -431,7 +483,7 @@ async fn a_newer_format_is_read_and_never_written() {
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_written_calls_still_work_and_say_so() {
+async fn unwritable_directories_produce_a_note_and_no_failure() {
     let project = Project::new();
     fs::write(project.data(), "a file where the folder should be").unwrap();
     let store = project.store();
@@ -439,24 +491,25 @@ async fn where_nothing_can_be_written_calls_still_work_and_say_so() {
     assert!(notes.iter().any(|note| note.contains("could not be kept")), "{notes:?}");
     assert_eq!(project.call(&store, "a").await.0, id, "in this process it goes on");
 
-    let held = store.begin(project.begin("a")).await.unwrap();
-    let impatient = Begin { patience: Duration::from_millis(20), ..project.begin("a") };
-    assert!(matches!(store.begin(impatient).await, Err(SessionError::Busy { .. })));
+    let held = store.lease(project.lease_request("a")).await.unwrap();
+    let impatient =
+        LeaseRequest { timeout: Duration::from_millis(20), ..project.lease_request("a") };
+    assert!(matches!(store.lease(impatient).await, Err(SessionError::Busy { .. })));
     drop(held);
 
     fs::remove_file(project.data()).unwrap();
     project.call(&store, "b").await;
     let names: Vec<_> =
-        store.list().conversations.iter().map(|l| l.conversation.name().to_string()).collect();
+        store.list().unwrap().sessions.iter().map(|l| l.session.name().to_string()).collect();
     assert_eq!(names, ["a", "b"], "what could not be written before is written now");
     assert_eq!(project.json()["conversations"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_large_store_is_journalled_and_folded() {
+async fn changes_of_a_large_store_go_to_the_journal_and_are_compacted() {
     let project = Project::new();
     let store = project.store();
-    fill(&store, 300);
+    fill_store(&store, 300);
     project.call(&store, "a").await;
     let journal = project.data().join("sessions.journal");
     assert!(fs::metadata(&journal).unwrap().len() > 0);
@@ -464,50 +517,34 @@ async fn a_large_store_is_journalled_and_folded() {
     assert_eq!(count(), 300, "not rewritten for every call");
     assert_eq!(
         project.call(&project.store(), "a").await.1,
-        Start::Resume,
+        StartMode::Resume,
         "another process reads the journal"
     );
 
-    // A line that was torn in writing is no damage; one that came during a fold is kept.
+    // A torn line is no damage; a line that arrives during a compaction is kept.
     let torn = fs::read_to_string(&journal).unwrap() + "{\"put\":{\"agent\":\"b";
     fs::write(&journal, torn).unwrap();
-    store.fold_now().unwrap();
+    store.compact_now().unwrap();
     assert_eq!(count(), 301);
     assert_eq!(fs::metadata(&journal).unwrap().len(), 0);
     assert_eq!(project.call(&project.store(), "a").await, project.call(&store, "a").await);
 }
 
 #[tokio::test]
-async fn what_is_read_after_the_end_is_up_to_date() {
+async fn the_store_is_complete_after_shutdown() {
     let project = Project::new();
     let store = project.store();
-    fill(&store, 300);
+    fill_store(&store, 300);
     project.call(&store, "a").await;
-    store.settle().await;
+    store.flush().await;
     assert_eq!(project.json()["conversations"].as_array().unwrap().len(), 301);
-}
-
-#[tokio::test]
-async fn lines_that_come_while_a_fold_is_written_are_kept() {
-    let project = Project::new();
-    let (store, other) = (project.store(), project.store());
-    fill(&store, 300);
-    project.call(&store, "a").await;
-    let fold = store.records().plan_fold().unwrap();
-    let staged = fold.stage(&store.inner.paths).unwrap();
-    let (id, ..) = project.call(&other, "b").await;
-    store.records().finish_fold(&fold, staged).unwrap();
-    for store in [&store, &other, &project.store()] {
-        assert_eq!(project.call(store, "b").await.0, id);
-        assert_eq!(store.list().conversations.len(), 302);
-    }
 }
 
 #[tokio::test]
 async fn a_damaged_journal_is_set_aside_too() {
     let project = Project::new();
     let store = project.store();
-    fill(&store, 300);
+    fill_store(&store, 300);
     let (id, ..) = project.call(&store, "a").await;
     let journal = project.data().join("sessions.journal");
     let text = fs::read_to_string(&journal).unwrap();
@@ -518,37 +555,44 @@ async fn a_damaged_journal_is_set_aside_too() {
     assert_eq!(project.set_aside().len(), 1);
 }
 
-fn fill(store: &SessionStore, count: usize) {
+fn fill_store(store: &SessionStore, count: usize) {
     let changes = (0..count).map(|number| {
-        let begin = Project::new().begin(&format!("agent-{number:05}"));
-        Change::Put(Arc::new(super::super::decide::anew(None, &begin, moment(), None).conversation))
+        let begin = Project::new().lease_request(&format!("agent-{number:05}"));
+        SessionChange::Put(Arc::new(
+            super::super::resume::new_session(None, &begin, now_millis(), None).session,
+        ))
     });
-    store.records().save(changes.collect()).unwrap();
-    store.fold_now().unwrap();
+    store.inner.journal.append(changes.collect()).unwrap();
+    store.compact_now().unwrap();
 }
 
 #[tokio::test]
-async fn forgetting_leaves_what_is_in_use() {
+async fn forgetting_skips_sessions_in_use() {
     let project = Project::new();
     let store = project.store();
     project.call(&store, "a").await;
-    let held = store.begin(project.begin("b")).await.unwrap();
+    let held = store.lease(project.lease_request("b")).await.unwrap();
     let names = ["a", "b", "c"].map(|name| name.parse().unwrap());
     let forgotten = project.store().forget(&names).unwrap();
-    assert_eq!(forgotten.conversations[0].name(), names[0]);
+    assert_eq!(forgotten.removed[0].name(), names[0]);
     assert_eq!(forgotten.busy[0].0, names[1]);
     assert_eq!(forgotten.unknown, [names[2].clone()]);
     drop(held);
-    let left = store.list().conversations;
+    let left = store.list().unwrap().sessions;
     assert_eq!(left.len(), 1);
-    assert_eq!(left[0].conversation.name(), names[1]);
+    assert_eq!(left[0].session.name(), names[1]);
 }
 
 #[tokio::test]
-async fn what_a_crash_left_staged_is_swept() {
+async fn staged_files_of_a_crash_are_removed_and_young_ones_are_left_to_their_writers() {
     let project = Project::new();
     fs::create_dir_all(project.data()).unwrap();
-    fs::write(project.data().join(".staged-abc"), "half").unwrap();
+    let staged = [".staged-old", ".staged-young"].map(|name| project.data().join(name));
+    for path in &staged {
+        fs::write(path, "half").unwrap();
+    }
+    let hour_ago = std::time::SystemTime::now() - Duration::from_hours(1);
+    fs::File::options().append(true).open(&staged[0]).unwrap().set_modified(hour_ago).unwrap();
     project.call(&project.store(), "a").await;
-    assert!(!project.data().join(".staged-abc").exists());
+    assert_eq!(staged.map(|path| path.exists()), [false, true]);
 }

@@ -1,4 +1,4 @@
-//! What Claude Code wrote down of a conversation. It is read with care and never written.
+//! Transcripts that Claude Code writes. They are read only, and never trusted to be well-formed.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,84 +8,113 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::base::{Timestamp, shorten, without_controls};
+use crate::util::{Timestamp, shorten, strip_control_chars};
 
-/// Only this much of the end of a transcript is read.
-const MOST_BYTES: u64 = 8 << 20;
-/// The cost so far is among the last lines of a turn.
-const COST_BYTES: u64 = 256 << 10;
-/// The folders of other projects that are looked into where the expected one does not have it.
-const MOST_FOLDERS: usize = 10_000;
-const MOST_CHARACTERS: usize = 4_000;
+/// Limit of the bytes read from the end of a transcript.
+const MAX_READ_BYTES: u64 = 8 << 20;
+/// Limit of the bytes searched for the cost, which is among the last lines of a turn.
+const MAX_COST_BYTES: u64 = 256 << 10;
+/// Length above which Claude Code shortens a directory name.
+const MAX_DIR_NAME_CHARS: usize = 200;
+const MAX_MESSAGE_CHARS: usize = 4_000;
 
-/// One side of an exchange.
+/// One message of the caller or of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Exchange {
-    /// Who.
+pub(crate) struct TranscriptMessage {
     pub speaker: Speaker,
-    /// When, if the transcript says.
+    /// Time of the message, if the transcript has it.
     pub at: Option<Timestamp>,
-    /// What; cut where it is long, and without anything that could move a cursor.
+    /// At most 4,000 characters, without control characters.
     pub text: String,
 }
 
-/// Who said something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Speaker {
-    /// The one who called the agent.
+pub(crate) enum Speaker {
+    /// The caller of the agent.
     Caller,
-    /// The agent.
     Agent,
 }
 
-/// The transcript of a conversation, where Claude Code keeps it.
-pub fn locate_transcript(config_dir: &Path, folder: &Path, session_id: Uuid) -> Option<PathBuf> {
+/// Returns the transcript of a session, if it exists.
+///
+/// Checks one path. If Claude Code may have changed the directory name, checks all directories with the same prefix.
+pub(crate) fn locate_transcript(
+    config_dir: &Path,
+    folder: &Path,
+    session_id: Uuid,
+) -> Option<PathBuf> {
+    // Claude Code derives the name from the resolved path. A deleted directory is taken as written.
+    let real = folder.canonicalize();
+    let folder = real.as_deref().unwrap_or(folder);
     let expected = expected_transcript(config_dir, folder, session_id);
     if expected.is_file() {
         return Some(expected);
     }
-    // Long paths are shortened by a rule of Claude Code's own; the id is in no two folders.
+    let beginning = project_dir_prefix(folder)?;
     let (projects, file) = (config_dir.join("projects"), expected.file_name()?);
-    let folders = fs::read_dir(&projects).ok()?.flatten().take(MOST_FOLDERS);
-    folders.map(|entry| entry.path().join(file)).find(|path| path.is_file())
+    let alike = fs::read_dir(&projects).ok()?.flatten().filter(|entry| {
+        entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning))
+    });
+    alike.map(|entry| entry.path().join(file)).find(|path| path.is_file())
 }
 
-/// Where Claude Code will write the transcript of a conversation in this folder.
-pub fn expected_transcript(config_dir: &Path, folder: &Path, session_id: Uuid) -> PathBuf {
-    config_dir.join("projects").join(folder_name(folder)).join(format!("{session_id}.jsonl"))
+/// Returns the path at which Claude Code writes the transcript of a session in this directory.
+pub(crate) fn expected_transcript(config_dir: &Path, folder: &Path, session_id: Uuid) -> PathBuf {
+    config_dir.join("projects").join(project_dir_name(folder)).join(format!("{session_id}.jsonl"))
 }
 
-/// The last things said in a transcript, oldest first.
-pub fn last_exchanges(transcript: &Path, most: usize) -> io::Result<Vec<Exchange>> {
-    let text = read_end(transcript, MOST_BYTES)?;
-    let mut exchanges: Vec<Exchange> = text.lines().rev().filter_map(exchange).take(most).collect();
+/// Returns the last `most` messages of a transcript, oldest first.
+pub(crate) fn last_messages(transcript: &Path, most: usize) -> io::Result<Vec<TranscriptMessage>> {
+    let text = read_end(transcript, MAX_READ_BYTES)?;
+    let mut exchanges: Vec<TranscriptMessage> =
+        text.lines().rev().filter_map(parse_message).take(most).collect();
     exchanges.reverse();
     Ok(exchanges)
 }
 
-/// Whether the agent has ended a turn: after that, there is something to go on from.
-pub(super) fn has_completed_turn(transcript: &Path) -> bool {
-    read_end(transcript, MOST_BYTES).is_ok_and(|text| {
+/// Returns `true` if the agent completed a turn: the session can be resumed.
+pub(crate) fn has_completed_turn(transcript: &Path) -> bool {
+    read_end(transcript, MAX_READ_BYTES).is_ok_and(|text| {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).any(|line| ends_turn(&line))
     })
 }
 
-/// What Claude Code will already have counted when it resumes this transcript: 2.1.325 goes on counting
-/// from here, 2.1.197 writes no such line and begins at zero.
-pub(super) fn cost_counted_before(transcript: &Path) -> f64 {
-    let text = read_end(transcript, COST_BYTES).unwrap_or_default();
+/// Returns the cost that Claude Code restores when it resumes this transcript, in US dollars.
+///
+/// 2.1.325 continues counting from this value; 2.1.197 writes no such line and starts at zero.
+pub(crate) fn restored_cost(transcript: &Path) -> f64 {
+    let text = read_end(transcript, MAX_COST_BYTES).unwrap_or_default();
     let line = text.lines().rev().find(|line| line.contains(r#""type":"cost-state""#));
     let state: Option<Value> = line.and_then(|line| serde_json::from_str(line).ok());
     state.and_then(|state| state.get("totalCostUSD")?.as_f64()).unwrap_or(0.0)
 }
 
-fn folder_name(folder: &Path) -> String {
+/// Replaces every UTF-16 unit that is no ASCII letter or digit by `-`, as Claude Code does.
+fn project_dir_name(folder: &Path) -> String {
     let text = folder.to_string_lossy();
-    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+    let letter = |unit: u16| u8::try_from(unit).ok().filter(u8::is_ascii_alphanumeric);
+    text.encode_utf16().map(|unit| letter(unit).map_or('-', char::from)).collect()
 }
 
-/// The end of a file as text, from the beginning of a line.
+/// Returns the known prefix of Claude Code's name for this directory; `None` if [`project_dir_name`] is
+/// the whole name.
+///
+/// Claude Code (2.1.197 and 2.1.325) cuts a name after 200 characters and appends a hash. It may also compose a letter
+/// and the accents behind it into one character, so nothing is certain from the last ASCII character before one.
+fn project_dir_prefix(folder: &Path) -> Option<String> {
+    let mut name = project_dir_name(folder);
+    let text = folder.to_string_lossy();
+    let ascii = text.bytes().position(|byte| !byte.is_ascii());
+    if ascii.is_none() && name.len() <= MAX_DIR_NAME_CHARS {
+        return None;
+    }
+    let sure = ascii.map_or(name.len(), |first| first.saturating_sub(1));
+    name.truncate(sure.min(MAX_DIR_NAME_CHARS));
+    Some(name)
+}
+
+/// Reads the last `most` bytes of a file as text, from the first complete line.
 fn read_end(path: &Path, most: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -107,12 +136,16 @@ fn ends_turn(line: &Value) -> bool {
         && line.get("isApiErrorMessage") != Some(&Value::Bool(true))
 }
 
-fn exchange(line: &str) -> Option<Exchange> {
+fn parse_message(line: &str) -> Option<TranscriptMessage> {
     let line: Value = serde_json::from_str(line).ok()?;
     let speaker = speaker(&line)?;
-    let text = words(line.pointer("/message/content")?)?;
+    let text = message_text(line.pointer("/message/content")?)?;
     let at = line.get("timestamp").and_then(Value::as_str).and_then(|at| at.parse().ok());
-    Some(Exchange { speaker, at, text: shorten(&without_controls(&text), MOST_CHARACTERS) })
+    Some(TranscriptMessage {
+        speaker,
+        at,
+        text: shorten(&strip_control_chars(&text), MAX_MESSAGE_CHARS),
+    })
 }
 
 fn speaker(line: &Value) -> Option<Speaker> {
@@ -127,8 +160,8 @@ fn speaker(line: &Value) -> Option<Speaker> {
     }
 }
 
-/// The text in a message; tools and their results are not part of what was said.
-fn words(content: &Value) -> Option<String> {
+/// Returns the text of a message without tool calls and their results.
+fn message_text(content: &Value) -> Option<String> {
     let text = match content {
         Value::String(text) => text.clone(),
         Value::Array(blocks) => {
@@ -138,4 +171,66 @@ fn words(content: &Value) -> Option<String> {
         _ => return None,
     };
     (!text.trim().is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: Uuid = Uuid::nil();
+
+    /// Creates a configuration directory with one transcript, in the project directory `name`.
+    fn config_with(name: &str) -> (tempfile::TempDir, PathBuf) {
+        let config = tempfile::tempdir().unwrap();
+        let folder = config.path().join("projects").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let transcript = folder.join(format!("{ID}.jsonl"));
+        File::create(&transcript).unwrap();
+        (config, transcript)
+    }
+
+    #[test]
+    fn defect_29_directories_of_other_projects_are_not_searched() {
+        let (config, _) = config_with("-elsewhere");
+        assert_eq!(locate_transcript(config.path(), Path::new("/work/here"), ID), None);
+        let long = format!("/work/{}", "long/".repeat(60));
+        assert_eq!(locate_transcript(config.path(), Path::new(&long), ID), None);
+    }
+
+    #[test]
+    fn defect_29_a_shortened_directory_is_found_by_its_first_200_characters() {
+        let long = format!("/work/{}", "long/".repeat(60));
+        let name = format!("{}-1a2b3c", &project_dir_name(Path::new(&long))[..200]);
+        let (config, transcript) = config_with(&name);
+        for other in 0..50 {
+            fs::create_dir(config.path().join(format!("projects/-other-{other}"))).unwrap();
+        }
+        assert_eq!(locate_transcript(config.path(), Path::new(&long), ID), Some(transcript));
+    }
+
+    #[test]
+    fn a_linked_working_directory_is_found_by_its_target() {
+        let work = tempfile::tempdir().unwrap();
+        let real = work.path().canonicalize().unwrap().join("real");
+        fs::create_dir(&real).unwrap();
+        let link = work.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let (config, transcript) = config_with(&project_dir_name(&real));
+        assert_eq!(locate_transcript(config.path(), &link, ID), Some(transcript));
+    }
+
+    #[test]
+    fn non_ascii_characters_are_replaced_as_claude_code_replaces_them() {
+        let (config, transcript) = config_with("-work----");
+        assert_eq!(
+            locate_transcript(config.path(), Path::new("/work/\u{1f600}\u{e9}"), ID),
+            Some(transcript)
+        );
+        // Claude Code may compose `e` and its accent into one character.
+        let (config, transcript) = config_with("-work-caf-");
+        assert_eq!(
+            locate_transcript(config.path(), Path::new("/work/cafe\u{301}"), ID),
+            Some(transcript)
+        );
+    }
 }

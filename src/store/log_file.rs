@@ -1,233 +1,264 @@
-//! A file that several processes append to, with a small note beside it that says how far it goes.
+//! The two files of an append-only log, and their lock.
 //!
-//! The note (`<file>.head`) is also what is locked: it is never renamed, so that every process, before and after a
-//! rotation, waits for the same lock. Nothing here knows what is written.
+//! `<file>.head` holds a small state (at most 192 bytes) that the writers define, and is the file that is locked
+//! (flock). It is never renamed, so all processes contend for the same lock across rotations.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{self, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::files::create_private_dir;
-use super::lock::LockBusy;
+use super::fault_point::fault_point;
+use super::fs::create_private_dir;
+use super::lock::LockError;
 
-const NOTE_BYTES: usize = 192;
-const POLL: Duration = Duration::from_micros(100);
-/// How long it is taken for granted that nobody has removed the files under our hands.
-const TAKEN_FOR_GRANTED: Duration = Duration::from_millis(20);
+const HEAD_BYTES: usize = 192;
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// Time for which the open files are assumed to be still the ones of their names.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A shared, append-only file; cheap to append to, for it stays open.
+/// Time for which a lock is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockWait {
+    /// Does not block: fails if another process or another thread of this one has the lock.
+    Never,
+    /// Blocks the thread (polled every 100 µs); other threads of this process are waited for without limit.
+    AtMost(Duration),
+}
+
+/// The files of a log. They stay open between uses.
 #[derive(Debug)]
-pub struct SharedLog {
+pub(super) struct LogFile {
     path: PathBuf,
-    note: PathBuf,
-    files: Mutex<Option<Files>>,
+    head_path: PathBuf,
+    files: Mutex<Option<OpenLogFiles>>,
 }
 
 #[derive(Debug)]
-struct Files {
-    log: Opened,
-    note: Opened,
-    /// When the names were last seen to be those of the open files.
-    checked: Instant,
+struct OpenLogFiles {
+    log: OpenLogFile,
+    head: OpenLogFile,
+    /// Time of the last check that the paths still name the open files.
+    checked_at: Option<Instant>,
 }
 
-/// An open file, and which one it is.
+impl OpenLogFiles {
+    fn needs_recheck(&self) -> bool {
+        self.checked_at.is_none_or(|at| at.elapsed() >= RECHECK_INTERVAL)
+    }
+}
+
+/// An open file with its device and inode numbers.
 #[derive(Debug)]
-struct Opened {
+struct OpenLogFile {
     file: File,
     device: u64,
     inode: u64,
 }
 
-impl Opened {
+impl OpenLogFile {
     fn new(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self { device: metadata.dev(), inode: metadata.ino(), file })
     }
 
-    /// Whether it is still the one of that name.
-    fn is_at(&self, path: &Path) -> bool {
+    /// Returns true if the path still names this file.
+    fn is_still_at(&self, path: &Path) -> bool {
         fs::metadata(path)
             .is_ok_and(|named| named.ino() == self.inode && named.dev() == self.device)
     }
 }
 
-impl SharedLog {
-    /// Names the file; it is opened when it is first used, and again whenever it was replaced.
-    pub fn new(path: PathBuf) -> Self {
-        Self { note: note_path(&path), path, files: Mutex::new(None) }
+impl LogFile {
+    /// Creates the handle; the files are opened by the first use and reopened after they were replaced.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { head_path: head_path(&path), path, files: Mutex::new(None) }
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Does something while no other process or thread does; waits at most `patience` for that.
-    pub fn exclusively<R>(
+    /// Runs `work` while holding the lock, against other processes and threads.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Held`] if the lock was not free in time.
+    pub(super) fn with_lock<R>(
         &self,
-        patience: Duration,
-        work: impl FnOnce(&mut SharedTail<'_>) -> io::Result<R>,
-    ) -> Result<R, LockBusy> {
-        let mut slot = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut files = match slot.take() {
-            Some(files) if files.checked.elapsed() < TAKEN_FOR_GRANTED => files,
-            Some(files) if files.note.is_at(&self.note) => files,
-            _ => open(&self.path)?,
+        wait: LockWait,
+        work: impl FnOnce(&mut LockedLogFile<'_>) -> io::Result<R>,
+    ) -> Result<R, LockError> {
+        let (slot, timeout) = match wait {
+            LockWait::AtMost(timeout) => {
+                (self.files.lock().map_err(PoisonError::into_inner), timeout)
+            }
+            LockWait::Never => match self.files.try_lock() {
+                Err(sync::TryLockError::WouldBlock) => return Err(held()),
+                Err(sync::TryLockError::Poisoned(poisoned)) => {
+                    (Err(poisoned.into_inner()), Duration::ZERO)
+                }
+                Ok(slot) => (Ok(slot), Duration::ZERO),
+            },
         };
-        lock(&files.note.file, patience)?;
-        let result = work(&mut SharedTail { path: &self.path, files: &mut files });
-        files.note.file.unlock()?;
+        let mut slot = slot.unwrap_or_else(|slot| slot);
+        let mut files = match slot.take() {
+            Some(files) if !files.needs_recheck() => files,
+            Some(files) if files.head.is_still_at(&self.head_path) => files,
+            _ => open_files(&self.path)?,
+        };
+        if let Err(error) = lock_with_timeout(&files.head.file, timeout) {
+            *slot = Some(files);
+            return Err(error);
+        }
+        let result = work(&mut LockedLogFile { path: &self.path, files: &mut files });
+        fault_point("log: before unlock");
+        files.head.file.unlock()?;
         *slot = Some(files);
         Ok(result?)
     }
 }
 
-/// The end of the file, while the lock is held.
+/// Access to the files while the lock is held.
 #[derive(Debug)]
-pub struct SharedTail<'a> {
+pub(super) struct LockedLogFile<'a> {
     path: &'a Path,
-    files: &'a mut Files,
+    files: &'a mut OpenLogFiles,
 }
 
-impl SharedTail<'_> {
-    /// Goes on in the file that has the name now. Needed wherever the note is not what this process last wrote: then
-    /// somebody else has written, and may have begun a new file.
-    pub fn follow_name(&mut self) -> io::Result<()> {
-        if !self.files.log.is_at(self.path) {
-            self.files.log = open_log(self.path)?;
+impl LockedLogFile<'_> {
+    /// Reopens the log if its path names another file now.
+    ///
+    /// Needed if the head is not the one this process wrote last: another process has written and may have rotated the
+    /// file.
+    pub(super) fn reopen_if_replaced(&mut self) -> io::Result<()> {
+        if !self.files.log.is_still_at(self.path) {
+            self.files.log = open_log_file(self.path)?;
         }
-        self.files.checked = Instant::now();
+        self.files.checked_at = Some(Instant::now());
         Ok(())
     }
 
-    /// Whether the name must be looked at again, whatever the note says.
-    pub fn is_due(&self) -> bool {
-        self.files.checked.elapsed() >= TAKEN_FOR_GRANTED
+    /// Returns true if 20 ms have passed since the paths were checked; then they must be checked whatever the head
+    /// says.
+    pub(super) fn needs_recheck(&self) -> bool {
+        self.files.needs_recheck()
     }
 
-    /// How many bytes the file has.
-    pub fn len(&self) -> io::Result<u64> {
-        Ok(self.files.log.file.metadata()?.len())
+    /// Returns the length in bytes.
+    ///
+    /// Called for every write. `lseek` takes a tenth of the time of `statx`; lines are appended (`O_APPEND`) and read at
+    /// offsets, so the position does not matter.
+    pub(super) fn len(&self) -> io::Result<u64> {
+        (&self.files.log.file).seek(SeekFrom::End(0))
     }
 
-    /// Whether it has none.
-    pub fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.len()? == 0)
+    /// Returns the head as last written, without padding; empty if there is none.
+    pub(super) fn head(&self) -> io::Result<Vec<u8>> {
+        read_head(&self.files.head.file)
     }
 
-    /// The note as it was last set, or nothing.
-    pub fn note(&self) -> io::Result<Vec<u8>> {
-        read_note(&self.files.note.file)
-    }
-
-    /// Replaces the note in one write; it must fit in 192 bytes.
-    pub fn set_note(&self, note: &[u8]) -> io::Result<()> {
-        if note.len() > NOTE_BYTES {
-            return Err(io::Error::other("the note is too long"));
+    /// Replaces the head with a single write of 192 bytes; longer heads are an error.
+    pub(super) fn write_head(&self, head: &[u8]) -> io::Result<()> {
+        if head.len() > HEAD_BYTES {
+            return Err(io::Error::other("the head is too long"));
         }
-        let mut padded = note.to_vec();
-        padded.resize(NOTE_BYTES, b'\n');
-        self.files.note.file.write_all_at(&padded, 0)
+        let mut padded = head.to_vec();
+        padded.resize(HEAD_BYTES, b'\n');
+        fault_point("log: before the head");
+        self.files.head.file.write_all_at(&padded, 0)?;
+        fault_point("log: head written");
+        Ok(())
     }
 
-    /// What stands from `offset` on.
-    pub fn read_from(&self, offset: u64) -> io::Result<Vec<u8>> {
+    /// Reads from `offset` to the end.
+    pub(super) fn read_from(&self, offset: u64) -> io::Result<Vec<u8>> {
         let length = usize::try_from(self.len()?.saturating_sub(offset)).unwrap_or(0);
         let mut bytes = vec![0; length];
         self.files.log.file.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
     }
 
-    /// Appends all of it to a file of `before` bytes or, as far as the disk lets us, nothing.
-    pub fn append(&mut self, before: u64, bytes: &[u8]) -> io::Result<()> {
-        self.files.log.file.write_all(bytes).inspect_err(|_| {
-            let _ = self.files.log.file.set_len(before);
-        })
-    }
-
-    /// Cuts what stands behind `length`.
-    pub fn truncate(&mut self, length: u64) -> io::Result<()> {
-        self.files.log.file.set_len(length)
-    }
-
-    /// Gives the file another name and goes on in a new, empty one.
-    pub fn rotate_to(&mut self, name: &Path) -> io::Result<()> {
-        if name.exists() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the rotated name is taken"));
-        }
-        fs::rename(self.path, name)?;
-        self.files.log = open_log(self.path)?;
+    /// Appends all bytes with one write.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        // In two parts in crash tests, which then see a torn line.
+        #[cfg(test)]
+        let bytes = {
+            let (first, second) = bytes.split_at(bytes.len() / 2);
+            fault_point("log: before the lines");
+            self.files.log.file.write_all(first)?;
+            fault_point("log: half of the lines written");
+            second
+        };
+        self.files.log.file.write_all(bytes)?;
+        fault_point("log: lines written");
         Ok(())
     }
 
-    /// Removes an older file, which [`Self::rotate_to`] made.
-    pub fn remove_rotated(&self, file: &Path) -> io::Result<()> {
-        fs::remove_file(file)
+    pub(super) fn truncate(&self, length: u64) -> io::Result<()> {
+        self.files.log.file.set_len(length)?;
+        fault_point("log: truncated");
+        Ok(())
+    }
+
+    /// Renames the file to `name` and continues with a new, empty file; fails if `name` exists.
+    pub(super) fn rotate_to(&mut self, name: &Path) -> io::Result<()> {
+        if name.exists() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the rotated name is taken"));
+        }
+        fault_point("log: before rotation");
+        fs::rename(self.path, name)?;
+        fault_point("log: renamed");
+        self.files.log = open_log_file(self.path)?;
+        fault_point("log: new file opened");
+        Ok(())
     }
 }
 
-/// The note and the files as they are at one moment: taken under the lock, read afterwards.
-pub fn snapshot_shared_log(
+/// Runs `work` with the head of a log, if it has one, while holding the lock; creates no file.
+pub(super) fn with_head<R>(
     path: &Path,
-    patience: Duration,
-    older: impl FnOnce() -> io::Result<Vec<PathBuf>>,
-) -> Result<SharedSnapshot, LockBusy> {
-    let note = match File::open(note_path(path)) {
-        Ok(note) => Some(note),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error.into()),
+    timeout: Duration,
+    work: impl FnOnce(Option<Vec<u8>>) -> io::Result<R>,
+) -> Result<R, LockError> {
+    let head = match File::open(head_path(path)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(work(None)?),
+        opened => opened?,
     };
-    if let Some(note) = &note {
-        lock(note, patience)?;
-    }
-    let mut files = Vec::new();
-    for path in older()?.into_iter().chain(path.exists().then(|| path.to_path_buf())) {
-        let file = File::open(&path)?;
-        let bytes = file.metadata()?.len();
-        files.push((path, file, bytes));
-    }
-    let note = note.as_ref().map(read_note).transpose()?;
-    Ok(SharedSnapshot { note, files })
+    lock_with_timeout(&head, timeout)?;
+    Ok(work(Some(read_head(&head)?))?)
 }
 
-/// What was there at one moment.
-#[derive(Debug)]
-pub struct SharedSnapshot {
-    /// The note, if there is one.
-    pub note: Option<Vec<u8>>,
-    /// The files, oldest first, each with the bytes it had.
-    pub files: Vec<(PathBuf, File, u64)>,
-}
-
-/// Where the note of a log is.
-pub fn note_path(log: &Path) -> PathBuf {
+/// Returns the path of the head file: `<log>.head`.
+pub(crate) fn head_path(log: &Path) -> PathBuf {
     let mut name = log.as_os_str().to_owned();
     name.push(".head");
     PathBuf::from(name)
 }
 
-fn open(path: &Path) -> io::Result<Files> {
+fn open_files(path: &Path) -> io::Result<OpenLogFiles> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         create_private_dir(parent)?;
     }
-    let note = OpenOptions::new()
+    let head = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .custom_flags(nix::fcntl::OFlag::O_NOFOLLOW.bits())
-        .open(note_path(path))?;
-    Ok(Files { log: open_log(path)?, note: Opened::new(note)?, checked: Instant::now() })
+        .open(head_path(path))?;
+    fault_point("log: head opened");
+    let log = open_log_file(path)?;
+    fault_point("log: file opened");
+    Ok(OpenLogFiles { log, head: OpenLogFile::new(head)?, checked_at: None })
 }
 
-fn open_log(path: &Path) -> io::Result<Opened> {
-    // Without O_NONBLOCK a FIFO in the log's place would stop everything; it is refused instead.
+fn open_log_file(path: &Path) -> io::Result<OpenLogFile> {
+    // Without O_NONBLOCK, opening a FIFO at this path would block.
     let file = OpenOptions::new()
         .read(true)
         .append(true)
@@ -236,28 +267,32 @@ fn open_log(path: &Path) -> io::Result<Opened> {
         .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(path)?;
     if file.metadata()?.is_file() {
-        Opened::new(file)
+        OpenLogFile::new(file)
     } else {
         Err(io::Error::other("it is not a regular file"))
     }
 }
 
-fn lock(file: &File, patience: Duration) -> Result<(), LockBusy> {
+fn lock_with_timeout(file: &File, timeout: Duration) -> Result<(), LockError> {
     let started = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if started.elapsed() < patience => thread::sleep(POLL),
-            Err(TryLockError::WouldBlock) => {
-                return Err(LockBusy::Held { by: "another process".to_owned() });
+            Err(fs::TryLockError::WouldBlock) if started.elapsed() < timeout => {
+                thread::sleep(POLL_INTERVAL);
             }
-            Err(TryLockError::Error(error)) => return Err(error.into()),
+            Err(fs::TryLockError::WouldBlock) => return Err(held()),
+            Err(fs::TryLockError::Error(error)) => return Err(error.into()),
         }
     }
 }
 
-fn read_note(file: &File) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; NOTE_BYTES];
+fn held() -> LockError {
+    LockError::Held { by: "another process".to_owned() }
+}
+
+fn read_head(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; HEAD_BYTES];
     let read = file.read_at(&mut bytes, 0)?;
     bytes.truncate(read);
     let end = bytes.iter().rposition(|byte| *byte != b'\n').map_or(0, |last| last + 1);

@@ -1,27 +1,31 @@
-//! Files that only matter while something runs: private, quick, and gone afterwards.
+//! Short-lived private files and directories, written without fsync.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Replaces a file so that a reader sees the old content or the new one whole, without waiting for the disk:
-/// it need not survive the machine.
-pub fn write_volatile(path: &Path, bytes: &[u8]) -> io::Result<()> {
+use super::fault_point::fault_point;
+
+/// Replaces a file atomically with mode 0600, without fsync: it survives a crash of the process, not of the machine.
+pub(crate) fn write_volatile(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(folder)?;
+    fault_point("volatile: created");
     file.write_all(bytes)?;
+    fault_point("volatile: written");
     file.persist(path).map_err(|error| error.error)?;
+    fault_point("volatile: renamed");
     Ok(())
 }
 
-/// Writes a private file that must not be there yet, so that nobody can have put a link in its place.
-pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a new file with mode 0600; fails if the path exists, so that a planted symbolic link is never followed.
+pub(crate) fn write_new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
-/// Writes a script that only its owner can run, and that must not be there yet.
-pub fn write_program(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a new script with mode 0700; fails if the path exists.
+pub(crate) fn write_new_script(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -30,29 +34,28 @@ pub fn write_program(path: &Path, text: &str) -> io::Result<()> {
         .write_all(text.as_bytes())
 }
 
-/// Creates a private folder that must not be there yet.
-pub fn create_new_dir(path: &Path) -> io::Result<()> {
+/// Creates a directory with mode 0700; fails if the path exists.
+pub(crate) fn create_new_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
-/// Lets nobody but its owner read and write what stands there.
-pub fn make_private(path: &Path) -> io::Result<()> {
+/// Sets mode 0600.
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o600))
 }
 
-/// Removes a folder in which nothing is left; one that holds something, or is gone, stays as it is.
-pub fn remove_empty_dir(path: &Path) {
+/// Removes a directory if it is empty; errors are ignored.
+pub(crate) fn remove_empty_dir(path: &Path) {
     let _ = fs::remove_dir(path);
 }
 
-/// Gives a file or folder another name.
-pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// Removes a folder with all that is in it, never following a link; one that is not there is no error.
-pub fn remove_tree(path: &Path) -> io::Result<()> {
+/// Removes a directory with its content, never following symbolic links; a missing one is not an error.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -64,13 +67,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_private_and_never_goes_through_a_link() {
+    fn files_are_private_and_links_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         write_volatile(&file, b"one").unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        assert!(write_new(&link, b"two").is_err());
+        assert!(write_new_file(&link, b"two").is_err());
         write_volatile(&link, b"three").unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"one", "the link was replaced, not followed");
     }

@@ -1,99 +1,117 @@
-//! Whether a file is still the one that was read, told from its metadata.
+//! File versions: detects changed files by metadata, without reading the content.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What changes whenever a file's content does: its identity, size and times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+use serde::Serialize;
+
+/// Identity, size and times of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct FileVersion {
     device: u64,
     inode: u64,
     size: u64,
     modified: (i64, i64),
-    /// Also moves when the modification time is set back by hand.
+    /// ctime; also changes if the modification time is set back.
     changed: (i64, i64),
-    settled: Settled,
+    #[serde(skip)]
+    certainty: VersionCertainty,
 }
 
-/// Whether a further change would show: a disk's clock ticks in milliseconds, and two changes within one
-/// tick look the same.
+/// Certainty that a later change would alter the metadata.
+///
+/// Two changes within one tick of the file system clock leave the same times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Settled {
-    Yes,
-    NotYet,
+enum VersionCertainty {
+    Certain,
+    Uncertain,
 }
 
-/// Longer than any tick of a disk's clock.
-const TICK: Duration = Duration::from_millis(20);
+/// Upper bound of the file system's timestamp tick.
+const TIMESTAMP_TICK: Duration = Duration::from_millis(20);
 
-impl Stamp {
-    pub(super) fn of(metadata: &Metadata) -> Self {
+impl FileVersion {
+    pub(crate) fn from_metadata(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
-            settled: settled(metadata),
+            certainty: certainty(metadata),
         }
     }
 
-    /// Whether `path` is still as it was, as far as that can be told.
-    fn holds(self, path: &Path) -> bool {
-        self.settled == Settled::Yes && Self::now(path) == Some(self)
+    /// True if the metadata is unchanged; false if the version was taken within 20 ms of the last change.
+    pub(super) fn is_current(self, path: &Path) -> bool {
+        self.certainty == VersionCertainty::Certain && Self::read(path) == Some(self)
     }
 
-    /// Whether two looks at one file saw no change between them.
-    pub(super) fn saw_the_same(self, other: Self) -> bool {
-        Self { settled: other.settled, ..self } == other
+    /// True if both versions have the same metadata, whatever their certainty.
+    pub(crate) fn same_metadata(self, other: Self) -> bool {
+        Self { certainty: other.certainty, ..self } == other
     }
 
-    /// The same file or folder, whatever it holds.
-    pub(super) fn identity(self) -> Self {
-        Self { size: 0, modified: (0, 0), changed: (0, 0), settled: Settled::Yes, ..self }
+    /// True if a file was changed, created or removed between two reads of its version.
+    pub(crate) fn differs(one: Option<Self>, other: Option<Self>) -> bool {
+        match (one, other) {
+            (Some(one), Some(other)) => !one.same_metadata(other),
+            (one, other) => one.is_some() != other.is_some(),
+        }
     }
 
-    /// The stamp of what is at `path` now; `None` if nothing can be seen there.
-    pub(super) fn now(path: &Path) -> Option<Self> {
-        fs::metadata(path).ok().map(|metadata| Self::of(&metadata))
+    /// Reduces the version to device and inode.
+    pub(crate) fn identity(self) -> Self {
+        Self {
+            size: 0,
+            modified: (0, 0),
+            changed: (0, 0),
+            certainty: VersionCertainty::Certain,
+            ..self
+        }
+    }
+
+    /// Reads the current version; `None` if `path` cannot be accessed.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().map(|metadata| Self::from_metadata(&metadata))
     }
 }
 
-fn settled(metadata: &Metadata) -> Settled {
+fn certainty(metadata: &Metadata) -> VersionCertainty {
     let seconds = u64::try_from(metadata.ctime()).unwrap_or_default();
     let nanoseconds = u32::try_from(metadata.ctime_nsec()).unwrap_or_default();
     let changed = UNIX_EPOCH + Duration::new(seconds, nanoseconds);
     match SystemTime::now().duration_since(changed) {
-        Ok(age) if age > TICK => Settled::Yes,
-        Ok(_) | Err(_) => Settled::NotYet,
+        Ok(age) if age > TIMESTAMP_TICK => VersionCertainty::Certain,
+        Ok(_) | Err(_) => VersionCertainty::Uncertain,
     }
 }
 
-/// The files a reading depended on, each as it was.
+/// Files that a parse result depends on, with their versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stamps {
-    files: Vec<(PathBuf, Option<Stamp>)>,
+pub(crate) struct FileDependencies {
+    files: Vec<(PathBuf, Option<FileVersion>)>,
     presence: Vec<(PathBuf, bool)>,
 }
 
-impl Stamps {
-    /// Notes a file.
-    pub(super) fn note(&mut self, path: PathBuf, stamp: Option<Stamp>) {
+impl FileDependencies {
+    /// Adds a file; `None` records its absence.
+    pub(crate) fn add(&mut self, path: PathBuf, stamp: Option<FileVersion>) {
         self.files.push((path, stamp));
     }
 
-    /// Notes only whether something is at `path`.
-    pub(super) fn note_presence(&mut self, path: PathBuf, present: bool) {
+    /// Adds a dependency on the existence of `path` only.
+    pub(crate) fn add_presence(&mut self, path: PathBuf, present: bool) {
         self.presence.push((path, present));
     }
 
-    /// Whether every file is still as it was.
-    pub(super) fn hold(&self) -> bool {
-        let as_it_was = |(path, stamp): &(PathBuf, Option<Stamp>)| match stamp {
-            Some(stamp) => stamp.holds(path),
-            None => Stamp::now(path).is_none(),
+    /// True if every dependency is unchanged by its metadata.
+    pub(crate) fn are_current(&self) -> bool {
+        let as_it_was = |(path, stamp): &(PathBuf, Option<FileVersion>)| match stamp {
+            Some(stamp) => stamp.is_current(path),
+            None => FileVersion::read(path).is_none(),
         };
         self.files.iter().all(as_it_was)
             && self

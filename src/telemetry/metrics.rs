@@ -1,75 +1,69 @@
-//! Counts and latencies per agent, server and tool, in bounded memory, for the gateway's status.
+//! Counts and latencies of gateway calls per agent, server and tool, in bounded memory.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::call_counts::{CallCount, CallCounts};
 use super::histogram::Histogram;
-use crate::base::shorten;
+use crate::util::{Mutex, shorten};
 
-/// Names come from callers: beyond this many of a kind they are counted together.
+/// Limit per kind; callers choose the names, so further ones are counted as `(others)`.
 const MAX_KEYS: usize = 500;
-/// What those are counted under.
 const OTHERS: &str = "(others)";
 
-/// The metrics of one process; share it by reference.
+/// The gateway metrics of one process. Thread-safe.
 #[derive(Debug, Default)]
-pub struct Metrics {
-    groups: Mutex<Groups>,
+pub(crate) struct Metrics {
+    groups: Mutex<MetricGroups>,
 }
 
 #[derive(Debug, Default)]
-struct Groups {
-    agents: BTreeMap<String, Series>,
-    servers: BTreeMap<String, Series>,
-    tools: BTreeMap<String, Series>,
+struct MetricGroups {
+    agents: BTreeMap<String, MetricSeries>,
+    servers: BTreeMap<String, MetricSeries>,
+    tools: BTreeMap<String, MetricSeries>,
     calls: CallCounts,
-    /// Where `server/tool` is put together.
-    name: String,
+    /// Buffer for `server/tool`.
+    tool_key: String,
 }
 
 #[derive(Debug, Default)]
-struct Series {
+struct MetricSeries {
     calls: u64,
     errors: u64,
     denied: u64,
     latency: Histogram,
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// With an answer.
+pub(crate) enum CallOutcome {
     Answered,
-    /// With an error.
+    /// The request ended with an error.
     Failed,
-    /// It was not allowed.
+    /// The rules denied the request.
     Denied,
 }
 
-/// One request that is to be counted.
+/// One request to be counted.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured<'a> {
-    /// Who called.
+pub(crate) struct CallSample<'a> {
+    /// Name of the caller.
     pub agent: &'a str,
-    /// Which server was asked, if one was.
     pub server: Option<&'a str>,
-    /// Whether a server of this name is known to be there.
+    /// True if a server with this name is configured.
     pub server_exists: bool,
-    /// Which tool of it, if one was.
     pub tool: Option<&'a str>,
-    /// How it ended.
-    pub ending: Ending,
-    /// How long it took.
+    pub outcome: CallOutcome,
     pub latency: Duration,
 }
 
-/// Everything counted so far.
+/// All metrics for the gateway's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct MetricsReport {
+pub(crate) struct MetricsReport {
     /// By agent.
     pub agents: BTreeMap<String, SeriesReport>,
     /// By server.
@@ -78,51 +72,49 @@ pub struct MetricsReport {
     pub tools: BTreeMap<String, SeriesReport>,
 }
 
-/// One row.
+/// Metrics of one agent, server or tool.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SeriesReport {
+pub(crate) struct SeriesReport {
     /// All requests.
     pub calls: u64,
-    /// Those that ended with an error.
+    /// Requests that ended with an error.
     pub errors: u64,
-    /// Those that were not allowed.
+    /// Requests that were denied.
     pub denied: u64,
-    /// Half of all took no longer, in milliseconds.
+    /// Median latency in milliseconds.
     pub p50_ms: Option<f64>,
-    /// 95 of 100 took no longer.
+    /// 95th percentile in milliseconds.
     pub p95_ms: Option<f64>,
-    /// 99 of 100 took no longer.
+    /// 99th percentile in milliseconds.
     pub p99_ms: Option<f64>,
 }
 
 impl Metrics {
-    /// Counts one request.
-    pub fn count(&self, measured: &Measured<'_>) {
-        let groups = &mut *self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn count_in(&self, measured: &CallSample<'_>) {
+        let groups = &mut *self.groups.lock();
         count(&mut groups.agents, measured.agent, measured);
         groups.calls.add(measured);
         let Some(server) = measured.server else { return };
-        // A name that was refused need not exist: it would only fill the table.
-        let denied = measured.ending == Ending::Denied;
+        // The names of a denied call may be invented; they would fill the table.
+        let denied = measured.outcome == CallOutcome::Denied;
         if !denied || measured.server_exists {
             count(&mut groups.servers, server, measured);
         }
         if let Some(tool) = measured.tool.filter(|_| !denied) {
-            groups.name.clear();
-            groups.name.extend([server, "/", tool]);
-            count(&mut groups.tools, &groups.name, measured);
+            groups.tool_key.clear();
+            groups.tool_key.extend([server, "/", tool]);
+            count(&mut groups.tools, &groups.tool_key, measured);
         }
     }
 
-    /// Every combination of agent, server, tool and ending so far.
-    pub fn calls(&self) -> Vec<CallCount> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).calls.rows()
+    /// Returns the counters by agent, server, tool and outcome.
+    pub(crate) fn calls(&self) -> Vec<CallCount> {
+        self.groups.lock().calls.rows()
     }
 
-    /// Everything counted so far.
-    pub fn report(&self) -> MetricsReport {
-        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let rows = |group: &BTreeMap<String, Series>| {
+    pub(crate) fn report(&self) -> MetricsReport {
+        let groups = self.groups.lock();
+        let rows = |group: &BTreeMap<String, MetricSeries>| {
             group.iter().map(|(name, series)| (name.clone(), series.report())).collect()
         };
         MetricsReport {
@@ -133,13 +125,13 @@ impl Metrics {
     }
 }
 
-impl Series {
-    fn add(&mut self, measured: &Measured<'_>) {
+impl MetricSeries {
+    fn add(&mut self, measured: &CallSample<'_>) {
         self.calls += 1;
-        match measured.ending {
-            Ending::Answered => {}
-            Ending::Failed => self.errors += 1,
-            Ending::Denied => self.denied += 1,
+        match measured.outcome {
+            CallOutcome::Answered => {}
+            CallOutcome::Failed => self.errors += 1,
+            CallOutcome::Denied => self.denied += 1,
         }
         self.latency.add(measured.latency);
     }
@@ -156,7 +148,7 @@ impl Series {
     }
 }
 
-fn count(group: &mut BTreeMap<String, Series>, name: &str, measured: &Measured<'_>) {
+fn count(group: &mut BTreeMap<String, MetricSeries>, name: &str, measured: &CallSample<'_>) {
     if let Some(known) = group.get_mut(name) {
         return known.add(measured);
     }
@@ -168,30 +160,30 @@ fn count(group: &mut BTreeMap<String, Series>, name: &str, measured: &Measured<'
 mod tests {
     use super::*;
 
-    fn call<'a>(agent: &'a str, tool: &'a str, ending: Ending) -> Measured<'a> {
+    fn call<'a>(agent: &'a str, tool: &'a str, outcome: CallOutcome) -> CallSample<'a> {
         let latency = Duration::from_millis(2);
-        Measured {
+        CallSample {
             agent,
             server: Some("db"),
             server_exists: true,
             tool: Some(tool),
-            ending,
+            outcome,
             latency,
         }
     }
 
     #[test]
-    fn calls_errors_and_refusals_are_told_apart() {
+    fn calls_errors_and_denials_are_counted_separately() {
         let metrics = Metrics::default();
-        metrics.count(&call("dev", "query", Ending::Answered));
-        metrics.count(&call("dev", "query", Ending::Failed));
-        metrics.count(&call("dev", "no_such_tool", Ending::Denied));
-        let made_up = Measured {
+        metrics.count_in(&call("dev", "query", CallOutcome::Answered));
+        metrics.count_in(&call("dev", "query", CallOutcome::Failed));
+        metrics.count_in(&call("dev", "no_such_tool", CallOutcome::Denied));
+        let made_up = CallSample {
             server: Some("made-up"),
             server_exists: false,
-            ..call("dev", "x", Ending::Denied)
+            ..call("dev", "x", CallOutcome::Denied)
         };
-        metrics.count(&made_up);
+        metrics.count_in(&made_up);
         let report = metrics.report();
         let dev = &report.agents["dev"];
         assert_eq!((dev.calls, dev.errors, dev.denied), (4, 1, 2));
@@ -202,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_whatever_names_come() {
+    fn the_number_of_names_is_bounded() {
         let metrics = Metrics::default();
         for number in 0..2_000 {
-            metrics.count(&call(&format!("agent-{number}"), "x", Ending::Answered));
+            metrics.count_in(&call(&format!("agent-{number}"), "x", CallOutcome::Answered));
         }
         let report = metrics.report();
         assert_eq!(report.agents.len(), MAX_KEYS + 1);

@@ -1,7 +1,8 @@
-//! Sends spans to a collector, beside the runs: a bounded queue, one task, and no second try.
+//! Exports spans to an OpenTelemetry collector in the background (OTLP/HTTP with JSON), without retries.
 //!
-//! OTLP over HTTP with JSON is one POST, and the client for it is in the program in any case: the OpenTelemetry crates would bring
-//! dozens of others and a second client. A collector that is away costs a warning and the spans, never time of a run.
+//! Implemented as one POST with the HTTP client that the program has anyway: the OpenTelemetry crates would add dozens
+//! of dependencies and a second client. If the collector is unreachable or slow, spans are lost and a warning is
+//! logged; runs are never delayed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,19 +12,19 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::trace::{Span, encode};
+use super::spans::{TraceSpan, encode_request};
 
-const QUEUE: usize = 4_096;
-const BATCH: usize = 512;
-/// How long spans are collected before they are sent.
-const PAUSE: Duration = Duration::from_millis(500);
-const SEND_LIMIT: Duration = Duration::from_secs(3);
-const FLUSH_LIMIT: Duration = Duration::from_secs(4);
+const QUEUE_CAPACITY: usize = 4_096;
+const MAX_BATCH: usize = 512;
+/// Time during which spans are collected into one request.
+const BATCH_INTERVAL: Duration = Duration::from_millis(500);
+const SEND_TIMEOUT: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Where spans go, as `OTEL_…` variables say.
+/// The collector, configured by `OTEL_…` variables.
 #[derive(Clone, Debug, Default)]
-pub struct Collector {
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT`: `/v1/traces` is put behind it.
+pub(crate) struct OtlpCollector {
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`; `/v1/traces` is appended.
     pub endpoint: String,
     /// `OTEL_EXPORTER_OTLP_HEADERS`: `name=value,name=value`.
     pub headers: String,
@@ -31,64 +32,66 @@ pub struct Collector {
     pub service: String,
 }
 
-/// The way to a collector; share it by reference.
+/// Handle of the export task: a bounded queue of 4,096 spans.
 #[derive(Debug)]
-pub struct SpanExporter {
-    orders: mpsc::Sender<Order>,
+pub(crate) struct SpanExporter {
+    commands: mpsc::Sender<ExportCommand>,
     lost: AtomicU64,
 }
 
 #[derive(Debug)]
-enum Order {
-    Send(Box<Span>),
+enum ExportCommand {
+    Send(Box<TraceSpan>),
     Flush(oneshot::Sender<()>),
 }
 
 impl SpanExporter {
-    /// Starts the task that sends. `None`, said in the log, where the endpoint or the headers cannot be used, and silently where
-    /// the program was built without the feature `otel`.
-    pub fn start(collector: &Collector) -> Option<Self> {
+    /// Starts the export task; must be called within a Tokio runtime.
+    ///
+    /// Returns `None` and logs a warning if the headers cannot be used; returns `None` silently without the feature
+    /// `otel`.
+    pub(crate) fn start(collector: &OtlpCollector) -> Option<Self> {
         if !cfg!(feature = "otel") {
             return None;
         }
         let url = format!("{}/v1/traces", collector.endpoint.trim_end_matches('/'));
-        let client = match client(&collector.headers) {
+        let client = match build_client(&collector.headers) {
             Ok(client) => client,
             Err(reason) => {
                 tracing::warn!(reason, "no spans are sent");
                 return None;
             }
         };
-        let (orders, inbox) = mpsc::channel(QUEUE);
-        tokio::spawn(send_all(client, url, collector.service.clone(), inbox));
-        Some(Self { orders, lost: AtomicU64::new(0) })
+        let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
+        tokio::spawn(export_loop(client, url, collector.service.clone(), receiver));
+        Some(Self { commands: sender, lost: AtomicU64::new(0) })
     }
 
-    /// Takes a span to be sent soon. Never waits.
-    pub fn send(&self, span: Span) {
-        if self.orders.try_send(Order::Send(Box::new(span))).is_err()
+    /// Queues a span. Never blocks; if the queue is full, the span is lost.
+    pub(crate) fn post_spans(&self, span: TraceSpan) {
+        if self.commands.try_send(ExportCommand::Send(Box::new(span))).is_err()
             && self.lost.fetch_add(1, Ordering::Relaxed) == 0
         {
             tracing::warn!("spans are lost: the collector is too slow");
         }
     }
 
-    /// Waits until everything is sent, for a few seconds at most.
-    pub async fn flush(&self) {
+    /// Waits until queued spans are sent, at most 4 s.
+    pub(crate) async fn flush(&self) {
         let (done, sent) = oneshot::channel();
         let flushed = async {
-            if self.orders.send(Order::Flush(done)).await.is_ok() {
+            if self.commands.send(ExportCommand::Flush(done)).await.is_ok() {
                 let _ = sent.await;
             }
         };
-        if timeout(FLUSH_LIMIT, flushed).await.is_err() {
+        if timeout(FLUSH_TIMEOUT, flushed).await.is_err() {
             tracing::warn!("the last spans could not be sent in time");
         }
     }
 }
 
-fn client(headers: &str) -> Result<Client, String> {
-    // Whoever comes first installs it; a second time is no error of anybody's.
+fn build_client(headers: &str) -> Result<Client, String> {
+    // An error means that a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut all = HeaderMap::new();
     for pair in headers.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -99,15 +102,20 @@ fn client(headers: &str) -> Result<Client, String> {
             value.trim().parse().map_err(|_| "a header's value cannot be used")?;
         all.insert(name, value);
     }
-    let client = Client::builder().default_headers(all).timeout(SEND_LIMIT).build();
+    let client = Client::builder().default_headers(all).timeout(SEND_TIMEOUT).build();
     client.map_err(|error| error.to_string())
 }
 
-async fn send_all(client: Client, url: String, service: String, mut inbox: mpsc::Receiver<Order>) {
+async fn export_loop(
+    client: Client,
+    url: String,
+    service: String,
+    mut receiver: mpsc::Receiver<ExportCommand>,
+) {
     let mut is_away = false;
-    while let Some((spans, waiting)) = next_batch(&mut inbox).await {
+    while let Some((spans, waiting)) = next_batch(&mut receiver).await {
         if !spans.is_empty() {
-            let sent = send(&client, &url, encode(&spans, &service).to_string()).await;
+            let sent = send(&client, &url, encode_request(&spans, &service).to_string()).await;
             if let (Err(reason), false) = (&sent, is_away) {
                 tracing::warn!(url, reason, "spans could not be sent");
             }
@@ -119,24 +127,24 @@ async fn send_all(client: Client, url: String, service: String, mut inbox: mpsc:
     }
 }
 
-/// What came until the pause was over, somebody waited for it, or there was enough; `None` when nobody is left to send any.
+/// Collects spans for 500 ms, up to 512, or until a flush is requested; `None` after the exporter was dropped.
 async fn next_batch(
-    inbox: &mut mpsc::Receiver<Order>,
-) -> Option<(Vec<Span>, Vec<oneshot::Sender<()>>)> {
+    receiver: &mut mpsc::Receiver<ExportCommand>,
+) -> Option<(Vec<TraceSpan>, Vec<oneshot::Sender<()>>)> {
     let (mut spans, mut waiting) = (Vec::new(), Vec::new());
-    let mut next = Some(inbox.recv().await?);
-    let pause = tokio::time::sleep(PAUSE);
+    let mut next = Some(receiver.recv().await?);
+    let pause = tokio::time::sleep(BATCH_INTERVAL);
     tokio::pin!(pause);
-    while let Some(order) = next.take() {
-        match order {
-            Order::Send(span) => spans.push(*span),
-            Order::Flush(done) => waiting.push(done),
+    while let Some(command) = next.take() {
+        match command {
+            ExportCommand::Send(span) => spans.push(*span),
+            ExportCommand::Flush(done) => waiting.push(done),
         }
-        if spans.len() >= BATCH || !waiting.is_empty() {
+        if spans.len() >= MAX_BATCH || !waiting.is_empty() {
             break;
         }
         next = tokio::select! {
-            order = inbox.recv() => order,
+            command = receiver.recv() => command,
             () = &mut pause => None,
         };
     }

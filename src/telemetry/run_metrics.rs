@@ -1,63 +1,60 @@
-//! Counts, durations and costs of runs, per agent and outcome, in bounded memory, for `/metrics`.
+//! Counts, durations and costs of runs per agent and outcome, in bounded memory, for `/metrics`.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
 use std::time::Duration;
 
-use crate::base::shorten;
 use crate::outcome::{Code, Outcome, Report};
+use crate::util::{Mutex, shorten};
 
-/// The upper ends of the buckets in seconds; agents take from moments to minutes.
-pub const RUN_BUCKETS: [f64; 10] = [0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0];
-/// More pairs than this are counted together.
+/// Upper bounds of the duration buckets in seconds.
+pub(crate) const RUN_BUCKETS: [f64; 10] =
+    [0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0];
+/// Limit of agent and outcome pairs; further ones are counted as `(others)`.
 const MAX_KEYS: usize = 500;
 const OTHERS: &str = "(others)";
-/// A name that is no agent's was made up by its caller: it would only fill the table.
-const UNKNOWN: &str = "(unknown)";
+/// Replaces names that are no agent's: callers invent them, and they would fill the table.
+const UNKNOWN_AGENT: &str = "(unknown)";
 
-/// The runs of one process; share it by reference.
+/// The run metrics of one process. Thread-safe.
 #[derive(Debug, Default)]
-pub struct RunMetrics {
+pub(crate) struct RunMetrics {
     series: Mutex<BTreeMap<(String, &'static str), RunSeries>>,
 }
 
-/// The runs of one agent that ended in one way.
+/// Metrics of the runs of one agent with one outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSeries {
-    /// How many.
+    /// Number of runs.
     pub runs: u64,
-    /// All their seconds together.
+    /// Sum of the durations in seconds.
     pub seconds: f64,
-    /// All their dollars together.
+    /// Sum of the costs in US dollars.
     pub cost_usd: f64,
-    /// How many took no longer than each of [`RUN_BUCKETS`].
+    /// Number of runs with a duration of at most each of [`RUN_BUCKETS`] (cumulative).
     pub buckets: [u64; RUN_BUCKETS.len()],
 }
 
-/// One row: the agent, how its runs ended, and the numbers.
+/// One agent and outcome with its metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRow {
-    /// The agent.
     pub agent: String,
-    /// `SUCCESS` or the code of the failure.
+    /// `SUCCESS` or an error code.
     pub outcome: &'static str,
-    /// The numbers.
     pub series: RunSeries,
 }
 
 impl RunMetrics {
-    /// Counts one run.
-    pub fn count(&self, report: &Report) {
-        let (agent, outcome) = key(report);
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn count(&self, report: &Report) {
+        let (agent, outcome) = series_key(report);
+        let mut series = self.series.lock();
         let known = series.len() < MAX_KEYS || series.contains_key(&(agent.clone(), outcome));
         let agent = if known { agent } else { OTHERS.to_owned() };
         series.entry((agent, outcome)).or_default().add(report);
     }
 
-    /// Everything counted so far.
-    pub fn rows(&self) -> Vec<RunRow> {
-        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn rows(&self) -> Vec<RunRow> {
+        let series = self.series.lock();
         let row = |((agent, outcome), series): (&(String, &'static str), &RunSeries)| RunRow {
             agent: agent.clone(),
             outcome,
@@ -79,13 +76,13 @@ impl RunSeries {
     }
 }
 
-fn key(report: &Report) -> (String, &'static str) {
+fn series_key(report: &Report) -> (String, &'static str) {
     let agent = || shorten(&report.agent, 160);
     match &report.outcome {
         Outcome::Answered(_) => (agent(), "SUCCESS"),
         Outcome::Failed(failure) => match failure.code {
             Code::AgentNotFound | Code::InvalidArgument => {
-                (UNKNOWN.to_owned(), failure.code.as_str())
+                (UNKNOWN_AGENT.to_owned(), failure.code.as_str())
             }
             code => (agent(), code.as_str()),
         },

@@ -1,4 +1,4 @@
-//! Spans as OpenTelemetry has them: a run, and each of its tool calls, in the trace of whoever asked.
+//! OpenTelemetry spans: a run and each of its tool calls, in the caller's trace.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,22 +6,22 @@ use std::str::FromStr;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::base::Timestamp;
+use crate::util::Timestamp;
 
-/// A place in a trace, as `TRACEPARENT` carries it from process to process.
+/// A W3C trace context as passed in `TRACEPARENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceContext {
+pub(crate) struct TraceContext {
     trace: u128,
     span: u64,
     is_sampled: bool,
 }
 
 impl TraceContext {
-    /// A new span: in the trace of `parent`, or in one of its own.
-    pub fn below(parent: Option<Self>) -> Self {
+    /// Creates a span context in the trace of `parent`, or in a new trace.
+    pub(crate) fn child_of(parent: Option<Self>) -> Self {
         let trace = parent.map_or_else(|| Uuid::new_v4().as_u128(), |parent| parent.trace);
         let (high, low) = Uuid::new_v4().as_u64_pair();
-        // Neither half of such an id is random throughout; together they are, and zero is not allowed.
+        // Neither half of a v4 UUID is fully random; their XOR is. Zero is not a valid span id.
         Self {
             trace,
             span: (high ^ low).max(1),
@@ -29,8 +29,8 @@ impl TraceContext {
         }
     }
 
-    /// Whether whoever began the trace wants it recorded.
-    pub fn is_sampled(self) -> bool {
+    /// Returns the sampling flag of the trace.
+    pub(crate) fn is_sampled(self) -> bool {
         self.is_sampled
     }
 }
@@ -41,52 +41,49 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// It is no `TRACEPARENT`.
+/// Error of an invalid `TRACEPARENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no trace parent: it is `00-<32 hexadecimal digits>-<16>-<2>`")]
-pub struct NoTraceParent;
+pub(crate) struct InvalidTraceParent;
 
 impl FromStr for TraceContext {
-    type Err = NoTraceParent;
+    type Err = InvalidTraceParent;
 
-    fn from_str(text: &str) -> Result<Self, NoTraceParent> {
+    fn from_str(text: &str) -> Result<Self, InvalidTraceParent> {
         let parts: Vec<&str> = text.trim().splitn(5, '-').collect();
-        let [version, trace, span, flags, ..] = parts.as_slice() else { return Err(NoTraceParent) };
+        let [version, trace, span, flags, ..] = parts.as_slice() else {
+            return Err(InvalidTraceParent);
+        };
         let number = |digits: &str, length: usize| {
             let sound =
                 digits.len() == length && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
             sound.then(|| u128::from_str_radix(digits, 16).ok()).flatten()
         };
-        number(version, 2).filter(|version| *version != 0xff).ok_or(NoTraceParent)?;
-        let trace = number(trace, 32).filter(|trace| *trace != 0).ok_or(NoTraceParent)?;
+        number(version, 2).filter(|version| *version != 0xff).ok_or(InvalidTraceParent)?;
+        let trace = number(trace, 32).filter(|trace| *trace != 0).ok_or(InvalidTraceParent)?;
         let span = number(span, 16).and_then(|span| u64::try_from(span).ok());
-        let span = span.filter(|span| *span != 0).ok_or(NoTraceParent)?;
-        let flags = number(flags, 2).ok_or(NoTraceParent)?;
+        let span = span.filter(|span| *span != 0).ok_or(InvalidTraceParent)?;
+        let flags = number(flags, 2).ok_or(InvalidTraceParent)?;
         Ok(Self { trace, span, is_sampled: flags & 1 == 1 })
     }
 }
 
-/// Something that took time.
+/// A completed span.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Span {
-    /// What.
+pub(crate) struct TraceSpan {
     pub name: String,
-    /// Its own place.
     pub context: TraceContext,
-    /// What it is a part of.
     pub parent: Option<TraceContext>,
-    /// When it began.
-    pub began: Timestamp,
-    /// When it was over.
-    pub ended: Timestamp,
-    /// What is known about it; `null`s are left out.
+    pub start: Timestamp,
+    pub end: Timestamp,
+    /// Attributes; `null` values are omitted.
     pub attributes: Vec<(&'static str, Value)>,
-    /// Why it failed, if it did.
+    /// Error message of a failed span.
     pub error: Option<String>,
 }
 
-/// Spans in the form that collectors take (OTLP, JSON).
-pub(super) fn encode(spans: &[Span], service: &str) -> Value {
+/// Encodes spans as an OTLP/JSON export request.
+pub(crate) fn encode_request(spans: &[TraceSpan], service: &str) -> Value {
     let spans: Vec<Value> = spans.iter().map(encode_span).collect();
     json!({ "resourceSpans": [{
         "resource": { "attributes": [attribute("service.name", &service.into())] },
@@ -97,7 +94,7 @@ pub(super) fn encode(spans: &[Span], service: &str) -> Value {
     }] })
 }
 
-fn encode_span(span: &Span) -> Value {
+fn encode_span(span: &TraceSpan) -> Value {
     let known = span.attributes.iter().filter(|(_, value)| !value.is_null());
     let attributes: Vec<Value> = known.map(|(name, value)| attribute(name, value)).collect();
     let mut encoded = json!({
@@ -105,8 +102,8 @@ fn encode_span(span: &Span) -> Value {
         "spanId": format!("{:016x}", span.context.span),
         "name": span.name,
         "kind": 1,
-        "startTimeUnixNano": span.began.as_nanosecond().to_string(),
-        "endTimeUnixNano": span.ended.max(span.began).as_nanosecond().to_string(),
+        "startTimeUnixNano": span.start.as_nanosecond().to_string(),
+        "endTimeUnixNano": span.end.max(span.start).as_nanosecond().to_string(),
         "attributes": attributes,
         "status": match &span.error {
             Some(error) => json!({ "code": 2, "message": error }),
@@ -138,11 +135,11 @@ mod tests {
     use test_case::test_case;
 
     #[test]
-    fn a_trace_parent_is_carried_on() {
+    fn a_trace_parent_is_continued() {
         let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let parent: TraceContext = text.parse().unwrap();
         assert_eq!(parent.to_string(), text);
-        let child = TraceContext::below(Some(parent));
+        let child = TraceContext::child_of(Some(parent));
         assert!(child.to_string().starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
         assert_ne!(child.span, parent.span);
     }
@@ -152,7 +149,7 @@ mod tests {
     #[test_case("00-00000000000000000000000000000000-00f067aa0ba902b7-01"; "no trace")]
     #[test_case("ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"; "a version that cannot be")]
     #[test_case("00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01"; "no digits")]
-    fn what_is_none_is_refused(text: &str) {
+    fn invalid_trace_parents_are_rejected(text: &str) {
         assert!(text.parse::<TraceContext>().is_err());
     }
 }

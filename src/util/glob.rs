@@ -1,14 +1,14 @@
-//! Names with `*`, `?`, `[abc]`, `[a-z]` and `[!abc]` in them; case counts, everything else is literal.
+//! Glob patterns with `*`, `?`, `[abc]`, `[a-z]` and `[!abc]`; case-sensitive, without escapes.
 //!
-//! The time to match is bounded by the length of the name times the length of the pattern, whatever both hold.
+//! Matching takes at most time proportional to the length of the name times the length of the pattern.
 
 use std::fmt;
 
-/// A pattern, read once and matched often.
+/// A compiled glob pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     text: String,
-    /// `None` for a literal name, which is simply compared.
+    /// `None` for a literal name, which is compared as text.
     tokens: Option<Vec<Token>>,
 }
 
@@ -21,28 +21,27 @@ enum Token {
 }
 
 impl Pattern {
-    /// Reads a pattern. Every text is one: a `[` that is never closed stands for itself.
-    pub fn new(text: &str) -> Self {
+    /// Compiles a pattern. Every text is valid: a `[` without `]` is a literal `[`.
+    pub(crate) fn new(text: &str) -> Self {
         let tokens = tokenize(text);
         let literal = tokens.iter().all(|token| matches!(token, Token::Literal(_)));
         Self { text: text.to_owned(), tokens: (!literal).then_some(tokens) }
     }
 
-    /// The pattern as it was written.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is a plain name that matches itself alone.
-    pub fn is_literal(&self) -> bool {
+    /// Returns true if the pattern has no wildcards.
+    pub(crate) fn is_literal(&self) -> bool {
         self.tokens.is_none()
     }
 
-    /// Whether the whole of `name` fits.
-    pub fn matches(&self, name: &str) -> bool {
+    /// Returns true if the pattern matches the whole of `name`.
+    pub(crate) fn matches(&self, name: &str) -> bool {
         match &self.tokens {
             None => self.text == name,
-            Some(tokens) => fits(tokens, name),
+            Some(tokens) => matches_tokens(tokens, name),
         }
     }
 }
@@ -54,7 +53,7 @@ impl fmt::Display for Pattern {
 }
 
 impl Token {
-    fn takes(&self, c: char) -> bool {
+    fn matches_char(&self, c: char) -> bool {
         match self {
             Self::Literal(literal) => *literal == c,
             Self::Any | Self::Many => true,
@@ -65,8 +64,8 @@ impl Token {
     }
 }
 
-/// Goes back only to the last `*`: an earlier one can never help where the last one cannot.
-fn fits(tokens: &[Token], name: &str) -> bool {
+/// Matches with backtracking to the last `*` only: backtracking to an earlier `*` cannot succeed where the last fails.
+fn matches_tokens(tokens: &[Token], name: &str) -> bool {
     let mut rest = name;
     let mut position = 0;
     let mut last_many: Option<(usize, &str)> = None;
@@ -79,22 +78,22 @@ fn fits(tokens: &[Token], name: &str) -> bool {
                 last_many = Some((position, rest));
                 continue;
             }
-            (Some(token), Some(c)) if token.takes(c) => {
+            (Some(token), Some(c)) if token.matches_char(c) => {
                 position += 1;
-                rest = after(rest, c);
+                rest = skip_char(rest, c);
                 continue;
             }
             _ => {}
         }
         let Some((resume, from)) = last_many else { return false };
         let Some(swallowed) = from.chars().next() else { return false };
-        rest = after(from, swallowed);
+        rest = skip_char(from, swallowed);
         position = resume;
         last_many = Some((resume, rest));
     }
 }
 
-fn after(text: &str, first: char) -> &str {
+fn skip_char(text: &str, first: char) -> &str {
     text.get(first.len_utf8()..).unwrap_or_default()
 }
 
@@ -102,12 +101,12 @@ fn tokenize(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        rest = after(rest, c);
+        rest = skip_char(rest, c);
         let token = match c {
             '*' if tokens.last() == Some(&Token::Many) => continue,
             '*' => Token::Many,
             '?' => Token::Any,
-            '[' => match class(rest) {
+            '[' => match parse_class(rest) {
                 Some((class, behind)) => {
                     rest = behind;
                     class
@@ -121,19 +120,19 @@ fn tokenize(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Reads what follows a `[`, and what stands behind the `]`; a `]` at the very start belongs to the class.
-fn class(text: &str) -> Option<(Token, &str)> {
+/// Parses the class behind a `[` and returns the rest behind its `]`. A `]` in first position belongs to the class.
+fn parse_class(text: &str) -> Option<(Token, &str)> {
     let (negated, body) = match text.strip_prefix('!') {
         Some(body) => (true, body),
         None => (false, text),
     };
     let first = body.chars().next()?.len_utf8();
     let end = first + body.get(first..)?.find(']')?;
-    let ranges = ranges(body.get(..end)?);
+    let ranges = parse_ranges(body.get(..end)?);
     Some((Token::Class { negated, ranges }, body.get(end + 1..)?))
 }
 
-fn ranges(body: &str) -> Vec<(char, char)> {
+fn parse_ranges(body: &str) -> Vec<(char, char)> {
     let mut ranges = Vec::new();
     let mut rest = body.chars();
     while let Some(first) = rest.next() {
@@ -183,12 +182,12 @@ mod tests {
     #[test_case("[*]", "x", false; "and nothing else")]
     #[test_case("get.*", "get_x", false; "no regular expression")]
     #[test_case("a\\*", "a*", false; "a backslash escapes nothing")]
-    fn d1_patterns(pattern: &str, name: &str, fits: bool) {
+    fn d1_patterns_match_as_documented(pattern: &str, name: &str, fits: bool) {
         assert_eq!(Pattern::new(pattern).matches(name), fits);
     }
 
     #[test]
-    fn literal_means_without_wildcards() {
+    fn patterns_without_wildcards_are_literal() {
         assert!(Pattern::new("[get").is_literal());
         assert!(Pattern::new("a.b-c d").is_literal());
         assert!(!Pattern::new("[g]et").is_literal());
@@ -196,34 +195,36 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_pattern_takes_no_time() {
+    fn matching_is_not_exponential() {
         let started = Instant::now();
         let name = "a".repeat(10_000);
         assert!(!Pattern::new(&("*a".repeat(200) + "b")).matches(&name));
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     }
 
-    /// Says the same by trying every way, without any cleverness.
+    /// Reference implementation: tries all alternatives recursively.
     fn reference(tokens: &[Token], name: &[char]) -> bool {
         match (tokens, name) {
             ([], name) => name.is_empty(),
             ([Token::Many, rest @ ..], name) => {
                 (0..=name.len()).any(|skipped| reference(rest, &name[skipped..]))
             }
-            ([token, tokens @ ..], [c, name @ ..]) => token.takes(*c) && reference(tokens, name),
+            ([token, tokens @ ..], [c, name @ ..]) => {
+                token.matches_char(*c) && reference(tokens, name)
+            }
             (_, []) => false,
         }
     }
 
     proptest! {
         #[test]
-        fn matches_what_trying_everything_matches(pattern in "[abé*?!\\[\\]-]{0,9}", name in "[abcé\\]\\[!-]{0,9}") {
+        fn matches_like_the_reference_implementation(pattern in "[abé*?!\\[\\]-]{0,9}", name in "[abcé\\]\\[!-]{0,9}") {
             let expected = reference(&tokenize(&pattern), &name.chars().collect::<Vec<_>>());
             prop_assert_eq!(Pattern::new(&pattern).matches(&name), expected);
         }
 
         #[test]
-        fn a_name_without_wildcards_matches_itself_alone(name in "[^*?\\[]{0,12}", other in ".{0,12}") {
+        fn a_literal_pattern_matches_only_itself(name in "[^*?\\[]{0,12}", other in ".{0,12}") {
             prop_assert!(Pattern::new(&name).matches(&name));
             prop_assert_eq!(Pattern::new(&name).matches(&other), name == other);
         }

@@ -1,4 +1,4 @@
-//! Names and ids: parsed once at the edge, trusted afterwards.
+//! Agent names and run ids, parsed once at the edge and trusted afterwards.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,18 +7,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The main agent's name; it is never a subagent.
-pub const RESERVED_MAIN: &str = "main";
+/// Name of the main agent; reserved, no subagent can have it.
+pub(crate) const RESERVED_MAIN: &str = "main";
 
 const MAX_NAME_BYTES: usize = 64;
 
-/// The name of an agent: its folder's name, safe to use as one path component.
+/// The name of an agent, equal to the name of its directory.
+///
+/// 1 to 64 bytes of ASCII letters, digits, `-`, `_` and `.`; safe as one path component.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct AgentName(Arc<str>);
 
 impl AgentName {
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -40,7 +41,7 @@ impl FromStr for AgentName {
         }
         let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
         if !starts_well || text.ends_with('.') {
-            return Err(InvalidAgentName::Edge);
+            return Err(InvalidAgentName::FirstOrLastCharacter);
         }
         if text.eq_ignore_ascii_case(RESERVED_MAIN) {
             return Err(InvalidAgentName::Reserved);
@@ -67,39 +68,33 @@ impl std::borrow::Borrow<str> for AgentName {
     }
 }
 
-/// Why a text is no agent name.
+/// Reasons why a text is not an agent name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAgentName {
-    /// No text at all.
     #[error("an agent name must not be empty")]
     Empty,
-    /// More than 64 bytes.
     #[error("an agent name has at most {MAX_NAME_BYTES} characters, this one has {bytes}")]
-    TooLong {
-        /// How long it was.
-        bytes: usize,
-    },
-    /// A character outside of letters, digits, `-`, `_` and `.`.
+    TooLong { bytes: usize },
     #[error("an agent name has only letters, digits, `-`, `_` and `.`, not {found:?}")]
     Character {
-        /// The first one that is not allowed.
+        /// The first invalid character.
         found: char,
     },
-    /// Begins with something other than a letter or digit, or ends with a dot.
+    /// Starts with something other than a letter or digit, or ends with a dot.
     #[error("an agent name begins with a letter or digit and does not end with a dot")]
-    Edge,
-    /// `main`, in any case.
+    FirstOrLastCharacter,
+    /// `main`, in any letter case.
     #[error("`main` is the main agent itself, never a subagent")]
     Reserved,
 }
 
-/// One run of one agent. Ids made later sort later.
+/// Id of one run of one agent: a UUIDv7, so ids sort by creation time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunId(Uuid);
 
 impl RunId {
-    /// A new id, later than all before it.
+    /// Generates an id that sorts after all ids generated before.
     #[expect(clippy::new_without_default, reason = "an id is made on purpose, never by default")]
     pub fn new() -> Self {
         Self(Uuid::now_v7())
@@ -128,7 +123,7 @@ mod tests {
     #[test_case("web-search")]
     #[test_case("a")]
     #[test_case("Reviewer_2.1")]
-    fn good_names_are_kept(name: &str) {
+    fn valid_names_are_accepted_unchanged(name: &str) {
         assert_eq!(name.parse::<AgentName>().unwrap().as_str(), name);
     }
 
@@ -140,10 +135,10 @@ mod tests {
     #[test_case("a\0" => InvalidAgentName::Character { found: '\0' })]
     #[test_case("a\nb" => InvalidAgentName::Character { found: '\n' })]
     #[test_case("\u{430}gent" => InvalidAgentName::Character { found: '\u{430}' })]
-    #[test_case("." => InvalidAgentName::Edge)]
-    #[test_case("--resume" => InvalidAgentName::Edge)]
+    #[test_case("." => InvalidAgentName::FirstOrLastCharacter)]
+    #[test_case("--resume" => InvalidAgentName::FirstOrLastCharacter)]
     #[test_case("MAIN" => InvalidAgentName::Reserved)]
-    fn a1_bad_names_say_why(name: &str) -> InvalidAgentName {
+    fn a1_invalid_names_report_the_reason(name: &str) -> InvalidAgentName {
         name.parse::<AgentName>().unwrap_err()
     }
 }

@@ -1,36 +1,38 @@
-//! JSON that remembers where everything stands, so that a problem can name its line.
+//! JSON values with their lines and byte ranges, for error messages and for edits that keep every other byte.
 //!
-//! Keys are kept in the order they were written, and twice if they were written twice: the reader decides.
+//! Object members keep their order, and duplicate keys are kept: the caller decides what they mean.
 
-/// A value and the line it begins on.
+use std::ops::Range;
+
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, ast, parse_to_ast};
+
+/// A JSON value with the line it starts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinedValue {
-    /// Counted from one.
+pub(crate) struct SpannedValue {
+    /// Line number, starting at 1.
     pub line: u32,
-    /// What stands there.
-    pub value: Lined,
+    /// Bytes of the value in the text.
+    pub range: Range<usize>,
+    pub kind: SpannedKind,
 }
 
-/// What a value is; numbers only by their kind.
+/// The content of a value. Numbers are not converted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lined {
-    /// `null`.
+pub(crate) enum SpannedKind {
     Null,
-    /// `true` or `false`.
     Bool(bool),
-    /// Any number.
     Number,
-    /// A text, unescaped.
+    /// A string, unescaped.
     String(String),
-    /// A list.
-    Array(Vec<LinedValue>),
-    /// An object's members as they were written, duplicates included.
-    Object(Vec<LinedMember>),
+    Array(Vec<SpannedValue>),
+    /// Members in their original order, duplicates included.
+    Object(Vec<SpannedMember>),
 }
 
-impl Lined {
-    /// What it is, for a message: `a list`, `text`.
-    pub fn kind(&self) -> &'static str {
+impl SpannedKind {
+    /// Returns the type for use in a message: `a list`, `text`.
+    pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Bool(_) => "true or false",
@@ -42,136 +44,94 @@ impl Lined {
     }
 }
 
-/// A key with its value.
+/// A member of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinedMember {
+pub(crate) struct SpannedMember {
     /// The key, unescaped.
     pub key: String,
-    /// The line of the key.
+    /// Line of the key, starting at 1.
     pub line: u32,
-    /// Its value.
-    pub value: LinedValue,
+    /// Byte at which the key begins.
+    pub start: usize,
+    pub value: SpannedValue,
 }
 
-/// Why a text is no JSON.
+/// A JSON syntax error with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct NotJson {
-    /// Counted from one.
+pub(crate) struct JsonSyntaxError {
+    /// Starting at 1.
     pub line: u32,
-    /// Counted from one.
+    /// Starting at 1.
     pub column: u32,
-    /// What was wrong, in a few words.
     pub message: String,
 }
 
-/// Reads one JSON value with the lines of all its parts; a byte order mark before it is skipped.
-pub fn parse_json_lines(text: &str) -> Result<LinedValue, NotJson> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    // serde_json decides what is valid, how deep it may nest, and says what is wrong; the scan below
-    // only has to find the places in a text that is known to be sound.
-    serde_json::from_str::<serde_json::Value>(text).map_err(|error| not_json(&error))?;
-    let mut scan = Scan { text, at: 0, line: 1 };
-    scan.value().ok_or_else(|| NotJson {
-        line: scan.line,
+/// Parses one JSON value with the position of each part; a byte order mark is skipped.
+pub(crate) fn parse_spanned_json(text: &str) -> Result<SpannedValue, JsonSyntaxError> {
+    let body = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // serde_json validates the text, limits its nesting and words the error; jsonc-parser reads more than JSON, but
+    // only it reports positions.
+    serde_json::from_str::<serde_json::Value>(body).map_err(|error| syntax_error(&error))?;
+    let tree = parse_to_ast(body, &CollectOptions::default(), &ParseOptions::default());
+    let value = tree.ok().and_then(|tree| tree.value);
+    let lines = LineNumbers::new(text, text.len() - body.len());
+    value.map(|value| lines.value(value)).ok_or_else(|| JsonSyntaxError {
+        line: 1,
         column: 1,
         message: "this cannot be read".to_owned(),
     })
 }
 
-fn not_json(error: &serde_json::Error) -> NotJson {
+fn syntax_error(error: &serde_json::Error) -> JsonSyntaxError {
     let text = error.to_string();
     let message = text.split(" at line ").next().unwrap_or(&text).to_owned();
     let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    NotJson { line: small(error.line()), column: small(error.column()), message }
+    JsonSyntaxError { line: small(error.line()), column: small(error.column()), message }
 }
 
-struct Scan<'a> {
-    text: &'a str,
-    at: usize,
-    line: u32,
+/// Converts positions of the parser to lines and to ranges of the whole text.
+struct LineNumbers {
+    /// Bytes in front of the parsed text.
+    offset: usize,
+    /// Positions of all line feeds.
+    line_feeds: Vec<usize>,
 }
 
-impl Scan<'_> {
-    fn value(&mut self) -> Option<LinedValue> {
-        let next = self.peek()?;
-        let line = self.line;
-        let value = match next {
-            b'{' => self.object()?,
-            b'[' => self.array()?,
-            b'"' => Lined::String(self.string()?),
-            _ => self.scalar(),
+impl LineNumbers {
+    fn new(text: &str, offset: usize) -> Self {
+        Self { offset, line_feeds: memchr::memchr_iter(b'\n', text.as_bytes()).collect() }
+    }
+
+    fn line(&self, at: usize) -> u32 {
+        let before = self.line_feeds.partition_point(|line_feed| *line_feed < at);
+        u32::try_from(before + 1).unwrap_or(u32::MAX)
+    }
+
+    fn value(&self, value: ast::Value<'_>) -> SpannedValue {
+        let range = value.start() + self.offset..value.end() + self.offset;
+        let kind = match value {
+            ast::Value::NullKeyword(_) => SpannedKind::Null,
+            ast::Value::BooleanLit(literal) => SpannedKind::Bool(literal.value),
+            ast::Value::NumberLit(_) => SpannedKind::Number,
+            ast::Value::StringLit(literal) => SpannedKind::String(literal.value.into_owned()),
+            ast::Value::Array(array) => SpannedKind::Array(
+                array.elements.into_iter().map(|element| self.value(element)).collect(),
+            ),
+            ast::Value::Object(object) => SpannedKind::Object(
+                object.properties.into_iter().map(|property| self.member(property)).collect(),
+            ),
         };
-        Some(LinedValue { line, value })
+        SpannedValue { line: self.line(range.start), range, kind }
     }
 
-    fn object(&mut self) -> Option<Lined> {
-        self.at += 1;
-        let mut members = Vec::new();
-        while self.peek()? != b'}' {
-            let line = self.line;
-            let key = self.string()?;
-            self.peek()?;
-            self.at += 1;
-            members.push(LinedMember { key, line, value: self.value()? });
-            self.skip_comma()?;
-        }
-        self.at += 1;
-        Some(Lined::Object(members))
-    }
-
-    fn array(&mut self) -> Option<Lined> {
-        self.at += 1;
-        let mut items = Vec::new();
-        while self.peek()? != b']' {
-            items.push(self.value()?);
-            self.skip_comma()?;
-        }
-        self.at += 1;
-        Some(Lined::Array(items))
-    }
-
-    fn string(&mut self) -> Option<String> {
-        let rest = self.text.get(self.at..)?;
-        let mut escaped = false;
-        let end = rest.bytes().enumerate().skip(1).find_map(|(index, byte)| {
-            let closes = byte == b'"' && !escaped;
-            escaped = byte == b'\\' && !escaped;
-            closes.then_some(index + 1)
-        })?;
-        self.at += end;
-        serde_json::from_str(rest.get(..end)?).ok()
-    }
-
-    fn scalar(&mut self) -> Lined {
-        let rest = self.text.get(self.at..).unwrap_or_default();
-        let end = rest.find([',', ']', '}', ' ', '\n', '\r', '\t']).unwrap_or(rest.len());
-        self.at += end;
-        match rest.get(..end) {
-            Some("null") => Lined::Null,
-            Some("true") => Lined::Bool(true),
-            Some("false") => Lined::Bool(false),
-            _ => Lined::Number,
-        }
-    }
-
-    fn skip_comma(&mut self) -> Option<()> {
-        if self.peek()? == b',' {
-            self.at += 1;
-        }
-        Some(())
-    }
-
-    /// The next byte that is no white space.
-    fn peek(&mut self) -> Option<u8> {
-        loop {
-            let byte = *self.text.as_bytes().get(self.at)?;
-            match byte {
-                b'\n' => self.line += 1,
-                b' ' | b'\t' | b'\r' => {}
-                _ => return Some(byte),
-            }
-            self.at += 1;
+    fn member(&self, property: ast::ObjectProp<'_>) -> SpannedMember {
+        let start = property.start() + self.offset;
+        SpannedMember {
+            line: self.line(start),
+            start,
+            key: property.name.into_string(),
+            value: self.value(property.value),
         }
     }
 }
@@ -180,34 +140,36 @@ impl Scan<'_> {
 mod tests {
     use super::*;
 
-    fn members(value: &LinedValue) -> &[LinedMember] {
-        let Lined::Object(members) = &value.value else { panic!("no object: {value:?}") };
+    fn members(value: &SpannedValue) -> &[SpannedMember] {
+        let SpannedKind::Object(members) = &value.kind else { panic!("no object: {value:?}") };
         members
     }
 
     #[test]
-    fn every_part_knows_its_line() {
-        let value = parse_json_lines("{\n \"a\\\"\": [1,\n  \"x\\\\\" ],\n\n\"b\":{}}").unwrap();
+    fn every_part_has_its_line() {
+        let value = parse_spanned_json("{\n \"a\\\"\": [1,\n  \"x\\\\\" ],\n\n\"b\":{}}").unwrap();
         let [a, b] = members(&value) else { panic!("two members: {value:?}") };
         assert_eq!((a.key.as_str(), a.line, b.key.as_str(), b.line), ("a\"", 2, "b", 5));
-        let Lined::Array(items) = &a.value.value else { panic!("a list") };
-        assert_eq!(items[0], LinedValue { line: 2, value: Lined::Number });
-        assert_eq!(items[1], LinedValue { line: 3, value: Lined::String("x\\".to_owned()) });
+        let SpannedKind::Array(items) = &a.value.kind else { panic!("a list") };
+        let range = 11..12;
+        assert_eq!(items[0], SpannedValue { line: 2, range, kind: SpannedKind::Number });
+        let (range, kind) = (16..21, SpannedKind::String("x\\".to_owned()));
+        assert_eq!(items[1], SpannedValue { line: 3, range, kind });
     }
 
     #[test]
-    fn a_key_written_twice_is_seen_twice() {
-        let value = parse_json_lines("\u{feff}{\"a\":1,\n\"\\u0061\":true}").unwrap();
+    fn duplicate_keys_are_kept() {
+        let value = parse_spanned_json("\u{feff}{\"a\":1,\n\"\\u0061\":true}").unwrap();
         let keys: Vec<_> = members(&value).iter().map(|m| (m.key.as_str(), m.line)).collect();
         assert_eq!(keys, [("a", 1), ("a", 2)]);
     }
 
     #[test]
-    fn what_is_no_json_says_where() {
-        let problem = parse_json_lines("{\n\"a\": tru }").unwrap_err();
+    fn syntax_errors_have_a_position() {
+        let problem = parse_spanned_json("{\n\"a\": tru }").unwrap_err();
         assert_eq!((problem.line, problem.message.as_str()), (2, "expected ident"));
-        assert!(parse_json_lines(&"[".repeat(100_000)).is_err());
-        assert!(parse_json_lines("").is_err());
-        assert!(parse_json_lines("{} {}").is_err());
+        assert!(parse_spanned_json(&"[".repeat(100_000)).is_err());
+        assert!(parse_spanned_json("").is_err());
+        assert!(parse_spanned_json("{} {}").is_err());
     }
 }

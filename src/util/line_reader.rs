@@ -1,55 +1,54 @@
-//! Bytes to lines, with a bound.
+//! Line reader with a maximum line length.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-const CHUNK: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What came next.
+/// Result of reading one line.
 #[derive(Debug)]
-pub(super) enum Line<'a> {
-    /// A line without its line feed; the last one may have had none.
-    Whole(&'a [u8]),
-    /// More than the bound without a line feed.
+pub(crate) enum ReadLine<'a> {
+    /// A line without its line feed; the last line may lack one.
+    Complete(&'a [u8]),
+    /// The line exceeds the limit.
     TooLong,
-    /// Nothing more will come.
+    /// EOF.
     End,
 }
 
-/// Reads lines of at most `limit` bytes. Dropping a read in the middle loses nothing.
+/// Reads lines of at most `limit` bytes. `next` is cancel-safe.
 #[derive(Debug)]
-pub(super) struct LineReader<R> {
+pub(crate) struct LineReader<R> {
     source: R,
     buffer: Vec<u8>,
-    /// Where the next line begins.
-    start: usize,
-    /// Up to where no line feed was found.
+    /// Offset of the next line.
+    line_start: usize,
+    /// Offset up to which no line feed was found.
     scanned: usize,
-    limit: usize,
-    ended: bool,
+    max_line_bytes: usize,
+    eof: bool,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    pub(super) fn new(source: R, limit: usize) -> Self {
-        Self { source, buffer: Vec::new(), start: 0, scanned: 0, limit, ended: false }
+    pub(crate) fn new(source: R, max_line_bytes: usize) -> Self {
+        Self { source, buffer: Vec::new(), line_start: 0, scanned: 0, max_line_bytes, eof: false }
     }
 
-    /// The next line.
-    pub(super) async fn next(&mut self) -> io::Result<Line<'_>> {
+    pub(crate) async fn next(&mut self) -> io::Result<ReadLine<'_>> {
         loop {
             if let Some(end) = self.find_line_feed() {
-                let start = std::mem::replace(&mut self.start, end + 1);
-                self.scanned = self.start;
-                if end - start > self.limit {
-                    return Ok(Line::TooLong);
+                let start = std::mem::replace(&mut self.line_start, end + 1);
+                self.scanned = self.line_start;
+                if end - start > self.max_line_bytes {
+                    return Ok(ReadLine::TooLong);
                 }
-                return Ok(Line::Whole(self.buffer.get(start..end).unwrap_or_default()));
+                return Ok(ReadLine::Complete(self.buffer.get(start..end).unwrap_or_default()));
             }
-            if self.buffer.len() - self.start > self.limit {
-                return Ok(Line::TooLong);
+            if self.buffer.len() - self.line_start > self.max_line_bytes {
+                return Ok(ReadLine::TooLong);
             }
-            if self.ended {
+            if self.eof {
                 return Ok(self.last_line());
             }
             self.fill().await?;
@@ -65,35 +64,35 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         None
     }
 
-    fn last_line(&mut self) -> Line<'_> {
-        let start = std::mem::replace(&mut self.start, self.buffer.len());
+    fn last_line(&mut self) -> ReadLine<'_> {
+        let start = std::mem::replace(&mut self.line_start, self.buffer.len());
         match self.buffer.get(start..) {
-            Some(rest) if !rest.is_empty() => Line::Whole(rest),
-            _ => Line::End,
+            Some(rest) if !rest.is_empty() => ReadLine::Complete(rest),
+            _ => ReadLine::End,
         }
     }
 
     async fn fill(&mut self) -> io::Result<()> {
         self.make_room();
-        // Only `read_buf` touches the buffer, and only when it is ready: cancelling is safe.
+        // Cancel-safe: only `read_buf` changes the buffer, and only when it is ready.
         if self.source.read_buf(&mut self.buffer).await? == 0 {
-            self.ended = true;
+            self.eof = true;
         }
         Ok(())
     }
 
-    /// Moves the unfinished line to the front, and gives back the memory of a huge one before it.
+    /// Moves the incomplete line to the front and releases the memory of a long line before it.
     fn make_room(&mut self) {
-        if self.start > 0 {
-            self.buffer.drain(..self.start);
-            self.scanned -= self.start;
-            self.start = 0;
-            if self.buffer.len() < CHUNK && self.buffer.capacity() > 16 * CHUNK {
-                self.buffer.shrink_to(2 * CHUNK);
+        if self.line_start > 0 {
+            self.buffer.drain(..self.line_start);
+            self.scanned -= self.line_start;
+            self.line_start = 0;
+            if self.buffer.len() < CHUNK_BYTES && self.buffer.capacity() > 16 * CHUNK_BYTES {
+                self.buffer.shrink_to(2 * CHUNK_BYTES);
             }
         }
-        if self.buffer.capacity() - self.buffer.len() < CHUNK {
-            self.buffer.reserve(CHUNK.max(self.buffer.len()));
+        if self.buffer.capacity() - self.buffer.len() < CHUNK_BYTES {
+            self.buffer.reserve(CHUNK_BYTES.max(self.buffer.len()));
         }
     }
 }
@@ -103,16 +102,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_flood_and_a_huge_line_leave_no_memory_behind() {
+    async fn memory_is_released_after_a_huge_line_and_many_short_ones() {
         let mut bytes = vec![b'x'; 20 << 20];
         bytes.push(b'\n');
         bytes.extend(b"a short line\n".repeat(100_000));
         let mut reader = LineReader::new(bytes.as_slice(), 64 << 20);
         let mut lines = 0;
-        while let Line::Whole(_) = reader.next().await.unwrap() {
+        while let ReadLine::Complete(_) = reader.next().await.unwrap() {
             lines += 1;
         }
         assert_eq!(lines, 100_001);
-        assert!(reader.buffer.capacity() <= 4 * CHUNK, "{}", reader.buffer.capacity());
+        assert!(reader.buffer.capacity() <= 4 * CHUNK_BYTES, "{}", reader.buffer.capacity());
     }
 }

@@ -1,38 +1,38 @@
-//! How much of something there may be in a while.
+//! Rate limiter with a fixed window.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// So many, and then no more until the while is over.
-pub(super) struct Pace {
-    most: u32,
-    within: Duration,
-    taken: u32,
-    /// When the count begins anew.
-    until: Instant,
+/// Allows `most` events per window; the window starts with the first event after the previous one.
+pub(crate) struct RateLimiter {
+    max_events: u32,
+    window: Duration,
+    used: u32,
+    /// End of the current window.
+    window_end: Instant,
 }
 
-impl Pace {
-    pub(super) fn new(most: u32, within: Duration) -> Self {
-        Self { most, within, taken: 0, until: Instant::now() }
+impl RateLimiter {
+    pub(crate) fn new(max_events: u32, window: Duration) -> Self {
+        Self { max_events, window, used: 0, window_end: Instant::now() }
     }
 
-    /// Takes one; `false` where there were too many.
-    pub(super) fn take(&mut self) -> bool {
+    /// Consumes one permit; returns false if none is left in this window.
+    pub(crate) fn try_acquire(&mut self) -> bool {
         let now = Instant::now();
-        if self.until <= now {
-            (self.taken, self.until) = (0, now + self.within);
+        if self.window_end <= now {
+            (self.used, self.window_end) = (0, now + self.window);
         }
-        let has_room = self.taken < self.most;
-        self.taken += u32::from(has_room);
+        let has_room = self.used < self.max_events;
+        self.used += u32::from(has_room);
         has_room
     }
 
-    /// Waits where there are no more to take. Nothing is lost if the wait is given up.
-    pub(super) async fn keep(&self) {
-        if self.taken >= self.most {
-            sleep_until(self.until).await;
+    /// Waits until a permit is available. Cancel-safe: consumes nothing.
+    pub(crate) async fn wait_for_permit(&self) {
+        if self.used >= self.max_events {
+            sleep_until(self.window_end).await;
         }
     }
 }
@@ -42,11 +42,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn there_are_so_many_in_a_while_and_as_many_in_the_next() {
-        let mut pace = Pace::new(3, Duration::from_millis(200));
+    async fn permits_are_limited_per_window_and_renewed_in_the_next() {
+        let mut pace = RateLimiter::new(3, Duration::from_millis(200));
         for _ in 0..2 {
-            assert_eq!([(); 5].map(|()| pace.take()), [true, true, true, false, false]);
-            pace.keep().await;
+            assert_eq!([(); 5].map(|()| pace.try_acquire()), [true, true, true, false, false]);
+            pace.wait_for_permit().await;
         }
     }
 }

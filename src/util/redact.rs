@@ -1,21 +1,21 @@
-//! What is secret does not stand in the record: known values, telling keys, and words that look like a key.
+//! Redaction of logged values: known secrets, members with revealing names, and words that look like API keys.
 
 use serde_json::Value;
 
-use crate::base::shorten;
+use super::text::shorten;
 
-/// Shorter values are words, not secrets: replacing them would garble everything.
-const SHORTEST: usize = 8;
-/// A key to an API is longer than a word.
-const SHORTEST_KEY: usize = 16;
-/// What a text is cut to; the whole of it is in the transcript.
-const MAX_TEXT: usize = 2_000;
-/// What is looked at of a longer text, so that no half of a secret stands at the cut.
-const LOOKED_AT: usize = 4 * MAX_TEXT;
+/// Values below 8 characters are not redacted: replacing short words everywhere would make texts unreadable.
+const MIN_SECRET_LEN: usize = 8;
+/// Minimum length of a word with the prefix of an API key.
+const MIN_KEY_LEN: usize = 16;
+/// Limit of a logged text in characters; the transcript has the whole.
+const MAX_TEXT_CHARS: usize = 2_000;
+/// Length to which a text is cut before redaction, so that no partial secret remains at the final cut.
+const MAX_SCANNED_CHARS: usize = 4 * MAX_TEXT_CHARS;
 const MAX_ITEMS: usize = 64;
 const MAX_DEPTH: usize = 12;
 
-/// How keys of well-known services begin.
+/// Prefixes of API keys of well-known services.
 const KEY_PREFIXES: [&str; 16] = [
     "sk-",
     "pk-",
@@ -34,8 +34,8 @@ const KEY_PREFIXES: [&str; 16] = [
     "npm_",
     "pypi-",
 ];
-/// What a member's name says of its value.
-const TELLING: [&str; 9] = [
+/// Words in the name of a member that mark its value as secret.
+const SECRET_NAMES: [&str; 9] = [
     "password",
     "passwd",
     "secret",
@@ -47,27 +47,27 @@ const TELLING: [&str; 9] = [
     "private_key",
 ];
 
-/// A value that must not be told, and the name that stands in for it.
+/// A secret value and the name that replaces it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret {
+pub(crate) struct Secret {
     name: String,
     value: String,
 }
 
 impl Secret {
-    /// A secret, if the value can be one.
-    pub fn new(name: &str, value: String) -> Option<Self> {
-        (value.chars().count() >= SHORTEST).then(|| Self { name: name.to_owned(), value })
+    /// Creates a secret; `None` if the value is too short to be redacted.
+    pub(crate) fn new(name: &str, value: String) -> Option<Self> {
+        (value.chars().count() >= MIN_SECRET_LEN).then(|| Self { name: name.to_owned(), value })
     }
 
-    /// Whether a name says that its value is secret.
-    pub fn is_named_by(name: &str) -> bool {
+    /// Returns true if the name marks its value as secret.
+    pub(crate) fn is_secret_name(name: &str) -> bool {
         let lower = name.to_ascii_lowercase().replace('-', "_");
-        TELLING.iter().any(|word| lower.contains(word))
+        SECRET_NAMES.iter().any(|word| lower.contains(word))
     }
 
-    /// Puts the name in its place, wherever it stands; `true` where it did.
-    pub fn replace_in(&self, text: &mut String) -> bool {
+    /// Replaces all occurrences of the value by `[name]`; returns true if there was one.
+    pub(crate) fn replace_in(&self, text: &mut String) -> bool {
         let found = text.contains(&self.value);
         if found {
             *text = text.replace(&self.value, &format!("[{}]", self.name));
@@ -76,65 +76,66 @@ impl Secret {
     }
 }
 
-/// Takes secrets out of what is recorded.
+/// Removes secrets from logged values.
 #[derive(Clone, Default)]
-pub struct Redactor {
+pub(crate) struct Redactor {
     secrets: Vec<Secret>,
 }
 
 impl Redactor {
-    /// With values that are known to be secret.
-    pub fn new(secrets: Vec<Secret>) -> Self {
+    pub(crate) fn new(secrets: Vec<Secret>) -> Self {
         Self { secrets }
     }
 
-    /// The value without secrets, and with no text that is longer than a page.
-    pub fn clean(&self, value: Value) -> Value {
-        self.clean_at(value, 0)
+    /// Returns the value without secrets.
+    ///
+    /// Texts are cut to 2,000 characters, lists and objects to 64 items, nesting to 12 levels.
+    pub(crate) fn redact(&self, value: Value) -> Value {
+        self.redact_at(value, 0)
     }
 
-    fn clean_at(&self, value: Value, depth: usize) -> Value {
+    fn redact_at(&self, value: Value, depth: usize) -> Value {
         match value {
-            Value::String(text) => Value::String(self.clean_text(&text)),
+            Value::String(text) => Value::String(self.redact_text(&text)),
             Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => Value::from("[left out]"),
             Value::Array(items) => items
                 .into_iter()
                 .take(MAX_ITEMS)
-                .map(|item| self.clean_at(item, depth + 1))
+                .map(|item| self.redact_at(item, depth + 1))
                 .collect(),
             Value::Object(members) => members
                 .into_iter()
                 .take(MAX_ITEMS)
                 .map(|(name, value)| {
-                    let value = self.clean_member(&name, value, depth);
-                    (self.clean_text(&name), value)
+                    let value = self.redact_member(&name, value, depth);
+                    (self.redact_text(&name), value)
                 })
                 .collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) => value,
         }
     }
 
-    fn clean_member(&self, name: &str, value: Value, depth: usize) -> Value {
+    fn redact_member(&self, name: &str, value: Value, depth: usize) -> Value {
         match value {
-            Value::String(_) if Secret::is_named_by(name) => Value::from("[secret]"),
-            value => self.clean_at(value, depth + 1),
+            Value::String(_) if Secret::is_secret_name(name) => Value::from("[secret]"),
+            value => self.redact_at(value, depth + 1),
         }
     }
 
-    /// Known values first: a cut could leave half of one that nobody would recognise.
-    fn clean_text(&self, text: &str) -> String {
-        let mut text = shorten(text, LOOKED_AT);
+    /// Known secrets are replaced before the final cut, which could leave an unrecognizable part of one.
+    fn redact_text(&self, text: &str) -> String {
+        let mut text = shorten(text, MAX_SCANNED_CHARS);
         for secret in &self.secrets {
             secret.replace_in(&mut text);
         }
         if may_have_keys(&text) {
-            text = without_keys(&text);
+            text = redact_keys(&text);
         }
-        shorten(&text, MAX_TEXT)
+        shorten(&text, MAX_TEXT_CHARS)
     }
 }
 
-/// Most texts have none, and looking closely takes longer.
+/// Returns false for texts that cannot contain a key: a fast check, since most do not.
 fn may_have_keys(text: &str) -> bool {
     text.contains("eyJ")
         || text.contains("earer")
@@ -142,17 +143,17 @@ fn may_have_keys(text: &str) -> bool {
         || KEY_PREFIXES.iter().any(|prefix| text.contains(prefix))
 }
 
-/// The text with every word that looks like a key replaced.
-fn without_keys(text: &str) -> String {
+/// Replaces every word that looks like a key.
+fn redact_keys(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     let mut after_bearer = false;
     while let Some(start) = rest.find(is_key_character) {
-        let (between, word_on) = rest.split_at(start);
-        let end = word_on.find(|c| !is_key_character(c)).unwrap_or(word_on.len());
-        let (word, after) = word_on.split_at(end);
+        let (between, from_word) = rest.split_at(start);
+        let end = from_word.find(|c| !is_key_character(c)).unwrap_or(from_word.len());
+        let (word, after) = from_word.split_at(end);
         clean.push_str(between);
-        let secret = is_key(word) || (after_bearer && word.len() >= SHORTEST);
+        let secret = looks_like_key(word) || (after_bearer && word.len() >= MIN_SECRET_LEN);
         clean.push_str(if secret { "[secret]" } else { word });
         after_bearer = word.eq_ignore_ascii_case("bearer");
         rest = after;
@@ -165,9 +166,9 @@ fn is_key_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-fn is_key(word: &str) -> bool {
+fn looks_like_key(word: &str) -> bool {
     let is_token = word.starts_with("eyJ") && word.matches('.').count() == 2;
-    word.len() >= SHORTEST_KEY
+    word.len() >= MIN_KEY_LEN
         && (is_token || KEY_PREFIXES.iter().any(|prefix| word.starts_with(prefix)))
 }
 
@@ -177,10 +178,10 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn e1_known_values_telling_keys_and_keys_by_their_look_are_replaced() {
+    fn e1_known_secrets_secret_members_and_api_keys_are_redacted() {
         let redactor =
             Redactor::new(vec![Secret::new("BRAVE_KEY", "abcd-12345".to_owned()).unwrap()]);
-        let clean = redactor.clean(json!({
+        let clean = redactor.redact(json!({
             "command": "curl -H 'Authorization: Bearer tok12345678' x?key=abcd-12345 -u ghp_0123456789abcdefghij",
             "apiKey": "short", "headers": [{ "X-Auth-Token": "whatever" }], "max_tokens": 3, "abcd-12345": 1,
         }));
@@ -194,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_and_a_deep_value_ends() {
+    fn long_texts_and_deep_values_are_truncated() {
         let redactor = Redactor::default();
-        let long = redactor.clean(json!("ä".repeat(1_000_000)));
-        assert_eq!(long.as_str().unwrap().chars().count(), MAX_TEXT);
+        let long = redactor.redact(json!("ä".repeat(1_000_000)));
+        assert_eq!(long.as_str().unwrap().chars().count(), MAX_TEXT_CHARS);
         let deep = (0..100).fold(json!(1), |value, _| json!([value]));
-        assert!(redactor.clean(deep).to_string().contains("[left out]"));
+        assert!(redactor.redact(deep).to_string().contains("[left out]"));
     }
 }

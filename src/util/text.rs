@@ -1,10 +1,13 @@
-//! Text on its way to a person: nearest names, short forms, nothing that moves a cursor.
+//! Text helpers for messages: similar names, truncation, removal of control characters.
 
 use std::borrow::Cow;
 
-/// The candidates most like `wanted`, best first, at most three; empty if none is close.
-pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    // A misspelt argument can be megabytes long; only its beginning can resemble a name.
+/// Returns at most three candidates similar to `wanted`, best first; empty if none scores 0.75 (Jaro-Winkler).
+pub(crate) fn nearest_names<'a>(
+    wanted: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Vec<&'a str> {
+    // A misspelt argument can be megabytes long; only its first 128 characters are compared.
     let wanted: String = wanted.chars().take(128).collect::<String>().to_lowercase();
     let mut scored: Vec<(f64, &str)> = candidates
         .into_iter()
@@ -21,8 +24,8 @@ fn similarity(wanted: &str, candidate: &str) -> f64 {
     if contained { alike.max(0.9) } else { alike }
 }
 
-/// `text` on one line: control characters and line breaks become spaces.
-pub fn one_line(text: &str) -> String {
+/// Replaces control characters and line breaks by spaces and collapses white space.
+pub(crate) fn one_line(text: &str) -> String {
     if text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return text.to_owned();
     }
@@ -30,27 +33,27 @@ pub fn one_line(text: &str) -> String {
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `text` cut to at most `most` characters, with `…` as the last where something was cut.
-pub fn shorten(text: &str, most: usize) -> String {
-    shortened(text, most).into_owned()
+/// Truncates to at most `max_chars` characters; `…` is the last one of a truncated text.
+pub(crate) fn shorten(text: &str, max_chars: usize) -> String {
+    shorten_cow(text, max_chars).into_owned()
 }
 
-/// The same, where most texts are short enough and need not be copied.
-pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
-    if text.len() <= most || text.chars().nth(most).is_none() {
+/// Truncates like [`shorten`] without copying a text that is short enough.
+pub(crate) fn shorten_cow(text: &str, max_chars: usize) -> Cow<'_, str> {
+    if text.len() <= max_chars || text.chars().nth(max_chars).is_none() {
         return Cow::Borrowed(text);
     }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    let mut short: String = text.chars().take(max_chars.saturating_sub(1)).collect();
     short.push('…');
     Cow::Owned(short)
 }
 
-/// `text` without what could move a terminal's cursor or forge a line; tabs and line feeds stay.
-pub fn without_controls(text: &str) -> String {
+/// Removes control characters that could move a terminal's cursor or forge a line; tabs and line feeds stay.
+pub(crate) fn strip_control_chars(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !is_control(*c)).collect()
 }
 
-/// Control characters, and the marks that turn the direction of text around.
+/// Returns true for control characters, line separators and bidirectional formatting characters.
 fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -62,20 +65,20 @@ mod tests {
 
     #[test]
     fn the_nearest_name_comes_first() {
-        assert_eq!(nearest("web-serach", ["github", "web-search"]), ["web-search"]);
-        assert_eq!(nearest("search", ["github", "web-search"]), ["web-search"]);
-        assert!(nearest("zzz", ["github", "web-search"]).is_empty());
+        assert_eq!(nearest_names("web-serach", ["github", "web-search"]), ["web-search"]);
+        assert_eq!(nearest_names("search", ["github", "web-search"]), ["web-search"]);
+        assert!(nearest_names("zzz", ["github", "web-search"]).is_empty());
     }
 
     #[test]
-    fn text_is_cut_by_characters() {
+    fn text_is_truncated_by_characters() {
         assert_eq!(shorten("äöü", 3), "äöü");
         assert_eq!(shorten("äöüß", 3), "äö…");
     }
 
     #[test]
-    fn escapes_are_removed() {
-        assert_eq!(without_controls("a\u{1b}[2Jb\nc"), "a[2Jb\nc");
+    fn control_characters_are_removed() {
+        assert_eq!(strip_control_chars("a\u{1b}[2Jb\nc"), "a[2Jb\nc");
         assert_eq!(one_line("a\r\nb\u{1b}c"), "a b c");
     }
 }

@@ -1,17 +1,16 @@
-//! Time as people and files write it.
+//! Timestamps and durations as people and files write them.
 
 use std::time::Duration;
 
-/// A moment in UTC; serialised as RFC 3339.
-pub type Timestamp = jiff::Timestamp;
+/// A time in UTC, serialized as RFC 3339.
+pub(crate) type Timestamp = jiff::Timestamp;
 
-/// The present moment.
 pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Reads an age such as `30d`, `12h`, `45m` or `10s`.
-pub fn parse_age(text: &str) -> Option<Duration> {
+/// Parses an age such as `30d`, `12h`, `45m` or `10s` (units `s`, `m`, `h`, `d`, `w`).
+pub(crate) fn parse_age(text: &str) -> Option<Duration> {
     let unit = text.chars().last()?;
     let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
     let seconds = match unit {
@@ -37,7 +36,7 @@ mod tests {
     #[test_case("-1d", None)]
     #[test_case("", None)]
     #[test_case("99999999999999999999d", None)]
-    fn ages(text: &str, seconds: Option<u64>) {
+    fn ages_need_a_number_and_a_unit(text: &str, seconds: Option<u64>) {
         assert_eq!(parse_age(text), seconds.map(Duration::from_secs));
     }
 }

@@ -1,7 +1,7 @@
-//! What the official conformance suite asks a server for, behind Adjutant's own HTTP server: its guard, its sessions and
-//! its bounds are the ones that are tested.
+//! An MCP server with the fixtures that the official conformance suite expects, behind Adjutant's HTTP server.
 //!
-//! Prints where it listens on stderr, as `adjutant serve --http` does.
+//! The suite tests Adjutant's authentication, HTTP sessions and limits this way. Prints the address on stderr, as
+//! `adjutant serve --http` does.
 
 #![expect(deprecated, reason = "the older revision has log levels, and the suite asks for them")]
 #![expect(
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use adjutant::config::{GatewayOptions, Settings};
 use adjutant::gateway::Gateway;
-use adjutant::server::http::{HttpEnd, HttpOptions, HttpServer, Probe};
+use adjutant::server::{HealthProbe, HttpOptions, HttpServer, HttpShutdown};
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
@@ -40,12 +40,12 @@ use tokio_util::sync::CancellationToken;
 
 /// One red pixel.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
-/// No sound at all.
+/// A WAV file without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
-/// What the suite's state is signed with; a secret would be one in a server that keeps any.
-const SEAL: &str = "sealed:";
+/// Prefix of every `requestState`. Stands in for a signature, which a server with secrets would use.
+const STATE_PREFIX: &str = "sealed:";
 
-static CHANGES: LazyLock<broadcast::Sender<&'static str>> =
+static CHANGED_URIS: LazyLock<broadcast::Sender<&'static str>> =
     LazyLock::new(|| broadcast::channel(16).0);
 
 #[tokio::main]
@@ -54,34 +54,34 @@ async fn main() {
     let mut options = HttpOptions::at("127.0.0.1:0").expect("an address");
     options.insecure_local = true;
     options.requests_per_second = 0;
-    let server = HttpServer::bind(&settings.data_dir(), options).await.expect("a port");
+    let server = HttpServer::bind(&settings.data_dir(), options).expect("a port");
     eprintln!("serving MCP at {}", server.url());
     let gateway = Gateway::start(&settings, GatewayOptions::default());
     let never = CancellationToken::new();
-    let end = HttpEnd { stopping: never.clone(), ending: never };
-    server.serve(Probe { gateway, orchestrator: None }, || Fixture, end).await;
+    let end = HttpShutdown { stopping: never.clone(), ending: never };
+    server.serve(HealthProbe { gateway, orchestrator: None }, || ConformanceHandler, end).await;
 }
 
-struct Fixture;
+struct ConformanceHandler;
 
 type Context = RequestContext<RoleServer>;
 
-fn read<T: DeserializeOwned>(value: Value) -> T {
+fn from_json<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("the fixture is written right")
 }
 
-/// A result as the newer revision has it; rmcp takes out what the older one does not know.
-fn result<T: DeserializeOwned>(mut value: Value) -> T {
+/// Deserializes a result of revision 2026-07-28; rmcp drops `resultType` for clients of older revisions.
+fn complete_result<T: DeserializeOwned>(mut value: Value) -> T {
     value["resultType"] = "complete".into();
-    read(value)
+    from_json(value)
 }
 
 fn text(text: impl Into<String>) -> Value {
     json!({ "content": [{ "type": "text", "text": text.into() }] })
 }
 
-fn done(value: Value) -> Result<CallToolResponse, ErrorData> {
-    Ok(result::<CallToolResult>(value).into())
+fn tool_result(value: Value) -> Result<CallToolResponse, ErrorData> {
+    Ok(complete_result::<CallToolResult>(value).into())
 }
 
 fn image() -> Value {
@@ -128,7 +128,7 @@ fn tools() -> Vec<Tool> {
     } }),
     ));
     let tool = |(name, schema)| {
-        read(
+        from_json(
             json!({ "name": name, "description": "Asked for by the suite", "inputSchema": schema }),
         )
     };
@@ -155,9 +155,13 @@ fn full_schema() -> Value {
     })
 }
 
-/// A question to the client, in the revisions where a server may ask one.
-async fn ask(context: &Context, method: &str, params: Value) -> Result<Value, ErrorData> {
-    let request: ServerRequest = read(json!({ "method": method, "params": params }));
+/// Sends a request to the client, for revisions in which servers may send requests.
+async fn request_client(
+    context: &Context,
+    method: &str,
+    params: Value,
+) -> Result<Value, ErrorData> {
+    let request: ServerRequest = from_json(json!({ "method": method, "params": params }));
     let answer = context.peer.send_request(request).await;
     let answer = answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
     Ok(serde_json::to_value(answer).unwrap_or_default())
@@ -167,12 +171,12 @@ async fn elicit(context: &Context, properties: Value) -> Result<CallToolResponse
     let schema = json!({ "type": "object", "properties": properties });
     let params =
         json!({ "mode": "form", "message": "Please fill this in", "requestedSchema": schema });
-    let answer = ask(context, "elicitation/create", params).await?;
+    let answer = request_client(context, "elicitation/create", params).await?;
     let (action, content) = (answer["action"].as_str().unwrap_or_default(), &answer["content"]);
-    done(text(format!("Elicitation completed: action={action}, content={content}")))
+    tool_result(text(format!("Elicitation completed: action={action}, content={content}")))
 }
 
-fn question(message: &str, field: &str, kind: &str) -> Value {
+fn elicitation_request(message: &str, field: &str, kind: &str) -> Value {
     json!({ "method": "elicitation/create", "params": {
         "mode": "form", "message": message,
         "requestedSchema": {
@@ -181,7 +185,7 @@ fn question(message: &str, field: &str, kind: &str) -> Value {
     } })
 }
 
-fn sampling(prompt: &str) -> Value {
+fn sampling_request(prompt: &str) -> Value {
     json!({ "method": "sampling/createMessage", "params": {
         "messages": [{ "role": "user", "content": { "type": "text", "text": prompt } }],
         "maxTokens": 100,
@@ -191,53 +195,56 @@ fn sampling(prompt: &str) -> Value {
 fn input_required(requests: Value, state: Option<&str>) -> InputRequiredResult {
     let mut result = json!({ "resultType": "input_required", "inputRequests": requests });
     if let Some(state) = state {
-        result["requestState"] = format!("{SEAL}{state}").into();
+        result["requestState"] = format!("{STATE_PREFIX}{state}").into();
     }
-    read(result)
+    from_json(result)
 }
 
-/// Rounds of questions: asks again for whatever was not answered.
-fn rounds(
+/// Tools that return `input_required`: each question without an answer is asked again, over up to three calls.
+fn answer_in_rounds(
     name: &str,
     request: &CallToolRequestParams,
     context: &Context,
 ) -> Result<CallToolResponse, ErrorData> {
     let given = serde_json::to_value(&request.input_responses).unwrap_or_default();
     let state = request.request_state.as_deref();
-    if let Some(state) = state.filter(|state| !matches!(state.strip_prefix(SEAL), Some("1" | "2")))
+    if let Some(state) =
+        state.filter(|state| !matches!(state.strip_prefix(STATE_PREFIX), Some("1" | "2")))
     {
         let message = format!("the state was not made here: {state}");
         return Err(ErrorData::invalid_params(message, None));
     }
     let roots = || json!({ "method": "roots/list", "params": {} });
-    let name_question = || question("What is your name?", "name", "string");
+    let name_question = || elicitation_request("What is your name?", "name", "string");
     let (wanted, next) = match name {
         "elicitation" => (json!({ "user_name": name_question() }), None),
-        "sampling" => {
-            (json!({ "capital_question": sampling("What is the capital of France?") }), None)
-        }
+        "sampling" => (
+            json!({ "capital_question": sampling_request("What is the capital of France?") }),
+            None,
+        ),
         "list_roots" => (json!({ "client_roots": roots() }), None),
-        "request_state" | "tampered_state" => {
-            (json!({ "confirm": question("Please confirm", "ok", "boolean") }), Some("1"))
-        }
+        "request_state" | "tampered_state" => (
+            json!({ "confirm": elicitation_request("Please confirm", "ok", "boolean") }),
+            Some("1"),
+        ),
         "multiple_inputs" => (
-            json!({ "user_name": name_question(), "greeting": sampling("Generate a greeting"), "client_roots": roots() }),
+            json!({ "user_name": name_question(), "greeting": sampling_request("Generate a greeting"), "client_roots": roots() }),
             Some("1"),
         ),
         "multi_round" if state == Some("sealed:1") => (
-            json!({ "step2": question("Step 2: What is your favorite color?", "color", "string") }),
+            json!({ "step2": elicitation_request("Step 2: What is your favorite color?", "color", "string") }),
             Some("2"),
         ),
         "multi_round" if state == Some("sealed:2") => (json!({}), None),
         "multi_round" => (
-            json!({ "step1": question("Step 1: What is your name?", "name", "string") }),
+            json!({ "step1": elicitation_request("Step 1: What is your name?", "name", "string") }),
             Some("1"),
         ),
         _ => {
             let offered = context.client_capabilities().unwrap_or_default();
             let mut wanted = json!({});
             if offered.sampling.is_some() {
-                wanted["question"] = sampling("Hello?");
+                wanted["question"] = sampling_request("Hello?");
             }
             if offered.elicitation.is_some() {
                 wanted["form"] = name_question();
@@ -251,7 +258,7 @@ fn rounds(
         let name = given["user_name"]["content"]["name"].as_str();
         let said =
             name.map_or_else(|| format!("state-ok {given}"), |name| format!("Hello, {name}!"));
-        return done(text(said));
+        return tool_result(text(said));
     }
     Ok(input_required(wanted, next).into())
 }
@@ -261,9 +268,9 @@ fn is_answer(value: &Value) -> bool {
     value.is_object() && accepted
 }
 
-impl ServerHandler for Fixture {
+impl ServerHandler for ConformanceHandler {
     fn get_info(&self) -> ServerConfig {
-        let mut info = ServerConfig::new(read(json!({
+        let mut info = ServerConfig::new(from_json(json!({
             "tools": { "listChanged": true }, "prompts": { "listChanged": true },
             "resources": { "subscribe": true, "listChanged": true }, "logging": {}, "completions": {},
         })));
@@ -294,19 +301,19 @@ impl ServerHandler for Fixture {
             value.unwrap_or_default().to_owned()
         };
         if let Some(name) = request.name.strip_prefix("test_input_required_result_") {
-            return rounds(name, &request, &context);
+            return answer_in_rounds(name, &request, &context);
         }
         match request.name.as_ref() {
-            "test_simple_text" => done(text("This is a simple text response for testing.")),
-            "test_image_content" => done(json!({ "content": [image()] })),
+            "test_simple_text" => tool_result(text("This is a simple text response for testing.")),
+            "test_image_content" => tool_result(json!({ "content": [image()] })),
             "test_audio_content" => {
-                done(json!({ "content": [{ "type": "audio", "data": WAV, "mimeType": "audio/wav" }] }))
+                tool_result(json!({ "content": [{ "type": "audio", "data": WAV, "mimeType": "audio/wav" }] }))
             }
-            "test_embedded_resource" => done(json!({ "content": [{ "type": "resource", "resource": {
+            "test_embedded_resource" => tool_result(json!({ "content": [{ "type": "resource", "resource": {
                 "uri": "test://embedded-resource", "mimeType": "text/plain",
                 "text": "This is an embedded resource content.",
             } }] })),
-            "test_multiple_content_types" => done(json!({ "content": [
+            "test_multiple_content_types" => tool_result(json!({ "content": [
                 { "type": "text", "text": "Multiple content types test:" }, image(),
                 { "type": "resource", "resource": {
                     "uri": "test://mixed-content-resource", "mimeType": "application/json",
@@ -316,30 +323,30 @@ impl ServerHandler for Fixture {
             "test_error_handling" => {
                 let mut result = text("This tool intentionally returns an error for testing");
                 result["isError"] = true.into();
-                done(result)
+                tool_result(result)
             }
             "test_tool_with_logging" => {
                 for said in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
-                    log(&context, said).await;
+                    send_log_message(&context, said).await;
                     sleep(Duration::from_millis(50)).await;
                 }
-                done(text("logged"))
+                tool_result(text("logged"))
             }
             "test_tool_with_progress" => {
                 for step in [0.0, 50.0, 100.0] {
                     if let Some(token) = context.meta.get_progress_token() {
-                        let news = ProgressNotificationParam::new(token, step).with_total(100.0);
-                        let _ = context.peer.notify_progress(news).await;
+                        let progress = ProgressNotificationParam::new(token, step).with_total(100.0);
+                        let _ = context.peer.notify_progress(progress).await;
                     }
                     sleep(Duration::from_millis(50)).await;
                 }
-                done(text("progressed"))
+                tool_result(text("progressed"))
             }
             "test_sampling" => {
-                let asked = sampling(&argument("prompt"));
-                let answer = ask(&context, "sampling/createMessage", asked["params"].clone()).await?;
+                let asked = sampling_request(&argument("prompt"));
+                let answer = request_client(&context, "sampling/createMessage", asked["params"].clone()).await?;
                 let said = answer["content"]["text"].as_str().unwrap_or_default();
-                done(text(format!("LLM response: {said}")))
+                tool_result(text(format!("LLM response: {said}")))
             }
             "test_elicitation" => {
                 let string = |about: &str| json!({ "type": "string", "description": about });
@@ -347,8 +354,8 @@ impl ServerHandler for Fixture {
                     "username": string("User's response"), "email": string("User's email address"),
                 } });
                 let params = json!({ "mode": "form", "message": argument("message"), "requestedSchema": schema });
-                let answer = ask(&context, "elicitation/create", params).await?;
-                done(text(format!("User response: {answer}")))
+                let answer = request_client(&context, "elicitation/create", params).await?;
+                tool_result(text(format!("User response: {answer}")))
             }
             "test_elicitation_sep1034_defaults" => elicit(&context, json!({
                 "name": { "type": "string", "default": "John Doe" },
@@ -375,24 +382,24 @@ impl ServerHandler for Fixture {
             }
             "test_missing_capability" => {
                 if context.client_capabilities().is_some_and(|offered| offered.sampling.is_some()) {
-                    return done(text("it can"));
+                    return tool_result(text("it can"));
                 }
-                let needed: ClientCapabilities = read(json!({ "sampling": {} }));
+                let needed: ClientCapabilities = from_json(json!({ "sampling": {} }));
                 Err(ErrorData::missing_required_client_capability(needed))
             }
             "test_streaming_elicitation" => {
-                let form = question("Anything?", "anything", "string");
+                let form = elicitation_request("Anything?", "anything", "string");
                 Ok(input_required(json!({ "form": form }), None).into())
             }
             "test_trigger_tool_change" => {
-                let _ = CHANGES.send("tools");
-                done(text("changed"))
+                let _ = CHANGED_URIS.send("tools");
+                tool_result(text("changed"))
             }
             "test_trigger_prompt_change" => {
-                let _ = CHANGES.send("prompts");
-                done(text("changed"))
+                let _ = CHANGED_URIS.send("prompts");
+                tool_result(text("changed"))
             }
-            name if tools().iter().any(|tool| tool.name == name) => done(text("done")),
+            name if tools().iter().any(|tool| tool.name == name) => tool_result(text("done")),
             name => Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None)),
         }
     }
@@ -402,7 +409,7 @@ impl ServerHandler for Fixture {
         _request: Option<PaginatedRequestParams>,
         _context: Context,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(result(json!({ "resources": [
+        Ok(complete_result(json!({ "resources": [
             { "uri": "test://static-text", "name": "text", "description": "Text", "mimeType": "text/plain" },
             { "uri": "test://static-binary", "name": "binary", "description": "Bytes", "mimeType": "image/png" },
             { "uri": "test://watched-resource", "name": "watched", "description": "Watched", "mimeType": "text/plain" },
@@ -414,7 +421,7 @@ impl ServerHandler for Fixture {
         _request: Option<PaginatedRequestParams>,
         _context: Context,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(result(json!({ "resourceTemplates": [{
+        Ok(complete_result(json!({ "resourceTemplates": [{
             "uriTemplate": "test://template/{id}/data", "name": "template", "description": "Data by id",
             "mimeType": "application/json",
         }] })))
@@ -443,7 +450,7 @@ impl ServerHandler for Fixture {
             }
         };
         content["uri"] = uri.into();
-        Ok(result::<ReadResourceResult>(json!({ "contents": [content] })).into())
+        Ok(complete_result::<ReadResourceResult>(json!({ "contents": [content] })).into())
     }
 
     async fn subscribe(
@@ -475,7 +482,7 @@ impl ServerHandler for Fixture {
         _request: CompleteRequestParams,
         _context: Context,
     ) -> Result<CompleteResult, ErrorData> {
-        Ok(result(
+        Ok(complete_result(
             json!({ "completion": { "values": ["paris", "park", "party"], "total": 3, "hasMore": false } }),
         ))
     }
@@ -487,7 +494,7 @@ impl ServerHandler for Fixture {
     ) -> Result<ListPromptsResult, ErrorData> {
         let required =
             |name: &str| json!({ "name": name, "description": "An argument", "required": true });
-        Ok(result(json!({ "prompts": [
+        Ok(complete_result(json!({ "prompts": [
             { "name": "test_simple_prompt", "description": "Simple" },
             { "name": "test_prompt_with_arguments", "description": "With arguments",
                 "arguments": [required("arg1"), required("arg2")] },
@@ -526,7 +533,11 @@ impl ServerHandler for Fixture {
             }
             "test_input_required_result_prompt" => {
                 if request.input_responses.is_none() {
-                    let form = question("What context should the prompt use?", "context", "string");
+                    let form = elicitation_request(
+                        "What context should the prompt use?",
+                        "context",
+                        "string",
+                    );
                     return Ok(input_required(json!({ "user_context": form }), None).into());
                 }
                 vec![says("With that context.".into())]
@@ -542,7 +553,7 @@ impl ServerHandler for Fixture {
             .into_iter()
             .map(|content| json!({ "role": "user", "content": content }))
             .collect();
-        Ok(result::<GetPromptResult>(json!({ "messages": messages })).into())
+        Ok(complete_result::<GetPromptResult>(json!({ "messages": messages })).into())
     }
 
     fn accepted_subscription_filter(
@@ -553,7 +564,7 @@ impl ServerHandler for Fixture {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let mut changes = CHANGES.subscribe();
+        let mut changes = CHANGED_URIS.subscribe();
         let sink = context.sink();
         loop {
             let changed = tokio::select! {
@@ -569,10 +580,10 @@ impl ServerHandler for Fixture {
     }
 }
 
-/// A log message, in the revisions where a server may send one.
-async fn log(context: &Context, said: &str) {
+/// Sends a log message, for revisions in which servers may send one.
+async fn send_log_message(context: &Context, said: &str) {
     let params = json!({ "level": "info", "logger": "fixture", "data": said });
     let message: ServerNotification =
-        read(json!({ "method": "notifications/message", "params": params }));
+        from_json(json!({ "method": "notifications/message", "params": params }));
     let _ = context.peer.send_notification(message).await;
 }

@@ -1,9 +1,8 @@
-//! A `claude` that misbehaves on purpose, for what the real one cannot be made to do.
+//! A fake `claude` for faults that the real CLI cannot be made to produce.
 //!
-//! Told nothing, it behaves: it answers `initialize`, echoes each prompt as the result, keeps
-//! sessions where the real one does, and ends when stdin is closed. What else it shall do stands
-//! in the variable `FAKE_CLAUDE` (directives separated by `;`, for the start and every turn) or in the
-//! prompt (lines `FAKE directive`, for that turn); `fake_claude/script.rs` lists the directives.
+//! Without directives: answers `initialize`, returns each prompt as the result, stores sessions in the directory of the
+//! real CLI, and exits when stdin is closed. Directives come from the variable `FAKE_CLAUDE` (separated by `;`, for the
+//! start and every turn) or from lines `FAKE directive` of the prompt (for that turn); see `fake_claude/script.rs`.
 
 #![allow(
     unreachable_pub,
@@ -42,34 +41,37 @@ fn main() {
         println!("{HELP}");
         return;
     }
-    let in_every_turn = faults::at_start(script::due(script::from_variable()), &arguments);
-    let mut claude = Claude {
+    let in_every_turn = faults::run_start_directives(
+        script::without_completed(script::from_variable()),
+        &arguments,
+    );
+    let mut claude = FakeClaude {
         session: Session::from_arguments(&arguments),
         arguments,
         hooks: json!({}),
         cost: 0.0,
-        questions: 0,
+        control_requests: 0,
     };
     claude.serve(&in_every_turn);
 }
 
-/// One conversation.
-pub struct Claude {
+/// State of the process: one session and the hooks registered by `initialize`.
+pub struct FakeClaude {
     session: Session,
     arguments: Vec<String>,
     hooks: Value,
     cost: f64,
-    questions: u64,
+    control_requests: u64,
 }
 
-impl Claude {
+impl FakeClaude {
     fn serve(&mut self, in_every_turn: &[Directive]) {
-        while let Some(frame) = read() {
+        while let Some(frame) = read_frame() {
             match frame["type"].as_str() {
                 Some("control_request") => {
-                    self.answer(&frame);
+                    self.respond(&frame);
                     if in_every_turn.iter().any(|directive| directive.name == "stray-result") {
-                        write(&self.result("stray"));
+                        write_frame(&self.result("stray"));
                     }
                 }
                 Some("user") => {
@@ -79,36 +81,39 @@ impl Claude {
                 _ => {}
             }
         }
+        if in_every_turn.iter().any(|directive| directive.name == "linger") {
+            faults::hang();
+        }
     }
 
-    fn answer(&mut self, frame: &Value) {
+    fn respond(&mut self, frame: &Value) {
         let request = &frame["request"];
         if request["subtype"] == "initialize" {
             self.hooks = request["hooks"].clone();
         }
-        write(&json!({"type": "control_response", "response": {
+        write_frame(&json!({"type": "control_response", "response": {
             "subtype": "success", "request_id": frame["request_id"], "response": {"commands": []},
         }}));
     }
 
     fn turn(&mut self, prompt: &str, in_every_turn: &[Directive]) {
-        let directives = script::due(script::from_prompt(prompt));
+        let directives = script::without_completed(script::from_prompt(prompt));
         for late in directives.iter().filter(|directive| directive.name == "late-result") {
-            write(&self.result(&late.rest));
+            write_frame(&self.result(&late.argument));
         }
-        let before = self.session.remember(prompt);
-        write(&json!({"type": "system", "subtype": "init", "session_id": self.session.id,
+        let before = self.session.append_prompt(prompt);
+        write_frame(&json!({"type": "system", "subtype": "init", "session_id": self.session.id,
             "tools": ["Bash"], "mcp_servers": [], "model": "fake", "permissionMode": "default",
             "claude_code_version": "2.1.325", "cwd": std::env::current_dir().unwrap()}));
         self.cost += 0.01;
         let mut result = self.result(prompt);
         let mut after = Vec::new();
         for directive in in_every_turn.iter().chain(&directives) {
-            self.obey(directive, &mut result, &before, &mut after);
+            self.execute_directive(directive, &mut result, &before, &mut after);
         }
-        write(&result);
+        write_frame(&result);
         for frame in after {
-            write(&frame);
+            write_frame(&frame);
         }
     }
 
@@ -119,22 +124,22 @@ impl Claude {
             "usage": {"input_tokens": 10, "output_tokens": 5}, "modelUsage": {}})
     }
 
-    /// The directives that shape a turn; those that break it are in `faults`.
-    fn obey(
+    /// Executes a directive that changes the messages of a turn; [`faults::run_fault`] has the faults.
+    fn execute_directive(
         &mut self,
         directive: &Directive,
         result: &mut Value,
         before: &[String],
         after: &mut Vec<Value>,
     ) {
-        let rest = directive.rest.as_str();
+        let rest = directive.argument.as_str();
         match directive.name.as_str() {
-            "say" => self.say(rest),
-            "stray-result" | "late-result" => {}
-            "tool-begun" => self.call_tool(rest),
+            "say" => self.send_text(rest),
+            "stray-result" | "late-result" | "linger" => {}
+            "tool-begun" => self.send_tool_call(rest),
             "tool" => {
-                self.call_tool(rest);
-                write(
+                self.send_tool_call(rest);
+                write_frame(
                     &json!({"type": "user", "session_id": self.session.id, "message": {"role": "user",
                     "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}]}}),
                 );
@@ -164,22 +169,31 @@ impl Claude {
                 stale["result"] = "stale".into();
                 after.push(stale);
             }
-            "retry" => write(&json!({"type": "system", "subtype": "api_retry", "attempt": 1,
+            "retry" => write_frame(&json!({"type": "system", "subtype": "api_retry", "attempt": 1,
                 "max_retries": 10, "retry_delay_ms": 5.5, "error_status": 529, "error": "overloaded"})),
-            "ask" => result["result"] = self.ask(rest).into(),
-            "hook" => self.hook(rest),
+            "ask" => result["result"] = self.request_permission(rest).into(),
+            "hook" => {
+                let request = self.hook_request(rest);
+                self.send_control_request(&request);
+            }
+            "hook-until" => {
+                let (file, call) = rest.split_once(' ').unwrap();
+                let request = self.hook_request(call);
+                self.write_control_request(&request);
+                faults::wait_for_file(file);
+            }
             "wait-for-interrupt" => self.wait_for_interrupt(result),
-            _ => faults::in_turn(directive, result),
+            _ => faults::run_fault(directive, result),
         }
     }
 
-    fn say(&self, text: &str) {
-        write(&json!({"type": "assistant", "session_id": self.session.id,
+    fn send_text(&self, text: &str) {
+        write_frame(&json!({"type": "assistant", "session_id": self.session.id,
             "message": {"id": format!("msg_{text}"), "content": [{"type": "text", "text": text}]}}));
     }
 
-    fn call_tool(&self, name: &str) {
-        write(&json!({"type": "assistant", "session_id": self.session.id,
+    fn send_tool_call(&self, name: &str) {
+        write_frame(&json!({"type": "assistant", "session_id": self.session.id,
             "message": {"id": format!("msg_{name}"), "content": [{"type": "tool_use", "id": "toolu_1",
                 "name": name, "input": {"command": "x"}}]}}));
     }
@@ -192,21 +206,24 @@ impl Claude {
             "cwd": std::env::current_dir().unwrap(), "pid": std::process::id()})
     }
 
-    /// Asks like the real one: first the hook, then for approval. The answer tells both verdicts.
-    fn ask(&mut self, call: &str) -> String {
+    /// Requests a permission in the order of the real CLI: hook, then `can_use_tool`. Returns the decision as text.
+    fn request_permission(&mut self, call: &str) -> String {
         let (tool, input) = call.split_once(' ').unwrap_or((call, "{}"));
         let input: Value = serde_json::from_str(input).unwrap();
         let hook = self.hooks["PreToolUse"][0]["hookCallbackIds"][0].clone();
         if !hook.is_null() {
-            let verdict = self.question(&json!({"subtype": "hook_callback", "callback_id": hook,
-                "input": {"hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": input},
+            let verdict =
+                self.send_control_request(&json!({"subtype": "hook_callback", "callback_id": hook,
+                "input": {"hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": input,
+                    "cwd": std::env::current_dir().unwrap()},
                 "tool_use_id": "toolu_1"}));
             let output = &verdict["hookSpecificOutput"];
             if output["permissionDecision"] == "deny" {
                 return format!("hook: {}", output["permissionDecisionReason"].as_str().unwrap());
             }
         }
-        let verdict = self.question(&json!({"subtype": "can_use_tool", "tool_name": tool,
+        let verdict = self
+            .send_control_request(&json!({"subtype": "can_use_tool", "tool_name": tool,
             "input": input, "tool_use_id": "toolu_1", "permission_suggestions": []}));
         match verdict["behavior"].as_str() {
             Some("allow") => format!("allowed: {}", verdict["updatedInput"]),
@@ -214,36 +231,46 @@ impl Claude {
         }
     }
 
-    /// Tells of an event, as the real one does where hooks are registered for it.
-    fn hook(&mut self, told: &str) {
+    /// Returns a hook callback for the event.
+    ///
+    /// # Panics
+    ///
+    /// If no hook is registered for the event.
+    fn hook_request(&self, told: &str) -> Value {
         let (event, payload) = told.split_once(' ').unwrap_or((told, "{}"));
         let mut payload: Value = serde_json::from_str(payload).unwrap();
         payload["hook_event_name"] = event.into();
         payload["session_id"] = self.session.id.clone().into();
         let hook = self.hooks[event][0]["hookCallbackIds"][0].clone();
         assert!(!hook.is_null(), "nobody wants to hear of {event}");
-        self.question(&json!({"subtype": "hook_callback", "callback_id": hook, "input": payload}));
+        json!({"subtype": "hook_callback", "callback_id": hook, "input": payload})
     }
 
-    fn question(&mut self, request: &Value) -> Value {
-        self.questions += 1;
-        let id = format!("fake-{}", self.questions);
-        write(&json!({"type": "control_request", "request_id": id, "request": request}));
+    /// Writes a control request and returns its id.
+    fn write_control_request(&mut self, request: &Value) -> String {
+        self.control_requests += 1;
+        let id = format!("fake-{}", self.control_requests);
+        write_frame(&json!({"type": "control_request", "request_id": id, "request": request}));
+        id
+    }
+
+    fn send_control_request(&mut self, request: &Value) -> Value {
+        let id = self.write_control_request(request);
         loop {
-            let frame = read().unwrap_or_else(|| exit(0));
+            let frame = read_frame().unwrap_or_else(|| exit(0));
             if frame["response"]["request_id"] == id.as_str() {
                 return frame["response"]["response"].clone();
             }
             if frame["type"] == "control_request" {
-                self.answer(&frame);
+                self.respond(&frame);
             }
         }
     }
 
     fn wait_for_interrupt(&mut self, result: &mut Value) {
         loop {
-            let frame = read().unwrap_or_else(|| exit(0));
-            self.answer(&frame);
+            let frame = read_frame().unwrap_or_else(|| exit(0));
+            self.respond(&frame);
             if frame["request"]["subtype"] == "interrupt" {
                 result["subtype"] = "error_during_execution".into();
                 result["is_error"] = true.into();
@@ -254,14 +281,14 @@ impl Claude {
     }
 }
 
-fn read() -> Option<Value> {
+fn read_frame() -> Option<Value> {
     let mut line = String::new();
     let count = io::stdin().lock().read_line(&mut line).unwrap();
     (count > 0).then(|| serde_json::from_str(&line).expect("one JSON object a line"))
 }
 
-/// Writes one frame; a parent that is gone is no reason to make noise.
-pub fn write(frame: &Value) {
+/// Writes one frame; exits with 0 if stdout is closed.
+pub fn write_frame(frame: &Value) {
     let mut stdout = io::stdout().lock();
     if writeln!(stdout, "{frame}").and_then(|()| stdout.flush()).is_err() {
         exit(0);

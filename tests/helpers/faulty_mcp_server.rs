@@ -1,4 +1,4 @@
-//! An MCP server over stdio that misbehaves on purpose: its first argument says how.
+//! A faulty MCP server over stdio. The first argument selects the fault.
 
 #![allow(
     clippy::print_stdout,
@@ -17,13 +17,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
-/// Whether mode `grows` has one tool more by now.
-static GROWN: AtomicBool = AtomicBool::new(false);
+/// Set once mode `grows` lists its additional tool.
+static HAS_GROWN: AtomicBool = AtomicBool::new(false);
+/// Set by tools after which the server no longer reads stdin.
+static STOPS_READING: AtomicBool = AtomicBool::new(false);
 static CANCELLED: AtomicU64 = AtomicU64::new(0);
-/// What was last said with `logging/setLevel`.
+/// Every message received; lines that are not JSON are stored as strings.
+static RECEIVED: Mutex<Vec<Value>> = Mutex::new(Vec::new());
+/// The last message as it was received.
+static LAST_LINE: Mutex<String> = Mutex::new(String::new());
+/// The same text as in `tests/it/gateway/network.rs`.
+const NUMBERS: &str = r#"{"content":[],"structuredContent":{"exponent":1e2,"large":123456789012345678901234567890,"zeros":1.10}}"#;
+/// Parameters of the last `logging/setLevel`.
 static LEVEL: Mutex<Value> = Mutex::new(Value::Null);
 
 fn main() {
@@ -59,11 +68,26 @@ fn flood(bytes: usize) {
 fn serve(mode: &str) {
     let (answers, to_ask): (Sender<Value>, Receiver<Value>) = channel();
     let to_ask = Arc::new(Mutex::new(to_ask));
-    for line in io::stdin().lock().lines() {
-        let Ok(message) = serde_json::from_str::<Value>(&line.unwrap()) else { continue };
+    let universal = mode == "universal";
+    for line in split_lines(io::stdin().lock(), universal) {
+        let Ok(message) = serde_json::from_str::<Value>(&line) else {
+            // The Python SDK logs such a line; here a test must see that the line reached the server.
+            RECEIVED.lock().unwrap().push(Value::String(line));
+            continue;
+        };
+        RECEIVED.lock().unwrap().push(message.clone());
+        line.trim_end().clone_into(&mut LAST_LINE.lock().unwrap());
         if mode == "chatty" {
-            raw(format!("DEBUG received {message}\n").as_bytes());
+            write_raw(format!("DEBUG received {message}\n").as_bytes());
             send(&json!({ "level": "debug", "received": message, "id": message["id"] }));
+        }
+        if mode == "records" {
+            record_method(&message);
+        }
+        if STOPS_READING.load(Ordering::SeqCst) {
+            loop {
+                thread::park();
+            }
         }
         match message["method"].as_str() {
             Some("initialize") => answer(
@@ -75,7 +99,9 @@ fn serve(mode: &str) {
                 }),
             ),
             Some("notifications/initialized") if mode == "dies-after-handshake" => process::exit(4),
-            Some("notifications/initialized") if mode == "talkative" => log(&json!({})),
+            Some("notifications/initialized") if mode == "talkative" => {
+                send_log_message(&json!({}));
+            }
             Some("logging/setLevel") => {
                 *LEVEL.lock().unwrap() = message["params"]["level"].clone();
                 answer(&message, json!({}));
@@ -83,17 +109,21 @@ fn serve(mode: &str) {
             Some("notifications/cancelled") => {
                 CANCELLED.fetch_add(1, Ordering::SeqCst);
             }
-            Some("tools/list") => answer(&message, tools(mode, &message)),
+            Some("tools/list") => {
+                answer(&message, tools(mode, &message));
+                if mode == "dies-after-list" {
+                    process::exit(5);
+                }
+            }
             Some("tools/call") => {
                 let to_ask = to_ask.clone();
-                thread::spawn(move || call(&message, &to_ask));
+                thread::spawn(move || match message["params"]["name"].as_str() {
+                    Some("verbatim") => answer(&message, verbatim_arguments(&line)),
+                    _ => call(&message, &to_ask),
+                });
             }
-            Some("resources/list") => answer(
-                &message,
-                json!({ "resources": [
-                    { "uri": "faulty://one", "name": "one", "mimeType": "text/plain" },
-                ]}),
-            ),
+            Some("resources/list") => answer(&message, resources(mode)),
+            Some("resources/templates/list") => answer(&message, templates(mode)),
             Some("resources/read") => answer(
                 &message,
                 json!({ "contents": [
@@ -101,16 +131,66 @@ fn serve(mode: &str) {
                 ]}),
             ),
             Some("prompts/list") => answer(&message, json!({ "prompts": [{ "name": "greet" }] })),
-            Some("prompts/get") => answer(
-                &message,
-                json!({ "messages": [
-                    { "role": "user", "content": { "type": "text", "text": message["params"]["name"] } },
-                ]}),
-            ),
+            Some("prompts/get") => {
+                let name = message["params"]["name"].as_str().unwrap().to_owned();
+                let text = env::args().nth(2).unwrap_or(name);
+                let content = json!({ "type": "text", "text": text });
+                answer(&message, json!({ "messages": [{ "role": "user", "content": content }] }));
+            }
             Some(_) => {}
             None => drop(answers.send(message)),
         }
     }
+}
+
+/// Lines of a stream. With universal newlines (as in Python's text streams), CR also ends a line.
+fn split_lines(mut input: impl BufRead, universal: bool) -> impl Iterator<Item = String> {
+    let mut waiting: Vec<String> = Vec::new();
+    std::iter::from_fn(move || {
+        while waiting.is_empty() {
+            let mut line = Vec::new();
+            if input.read_until(b'\n', &mut line).unwrap() == 0 {
+                return None;
+            }
+            let line = String::from_utf8(line).unwrap();
+            waiting = match universal {
+                true => {
+                    line.split(['\r', '\n']).filter(|l| !l.is_empty()).map(str::to_owned).collect()
+                }
+                false => vec![line],
+            };
+        }
+        Some(waiting.remove(0))
+    })
+}
+
+/// In mode `records`: `faulty://<second argument>` and one resource per line of the file `listed-<second argument>`.
+fn resources(mode: &str) -> Value {
+    let mut names = vec!["one".to_owned()];
+    if mode == "records" {
+        let name = env::args().nth(2).unwrap();
+        let listed = fs::read_to_string(format!("listed-{name}")).unwrap_or_default();
+        names = listed.lines().map(str::to_owned).collect();
+        names.insert(0, name);
+    }
+    let resource = |name: &String| json!({ "uri": format!("faulty://{name}"), "name": name, "mimeType": "text/plain" });
+    json!({ "resources": names.iter().map(resource).collect::<Vec<_>>() })
+}
+
+fn templates(mode: &str) -> Value {
+    if mode != "records" {
+        return json!({ "resourceTemplates": [] });
+    }
+    let name = env::args().nth(2).unwrap();
+    let uri = format!("faulty://{name}/{{id}}");
+    json!({ "resourceTemplates": [{ "uriTemplate": uri, "name": name }] })
+}
+
+/// Appends the method of a message to the file `asked-<second argument>`.
+fn record_method(message: &Value) {
+    let path = format!("asked-{}", env::args().nth(2).unwrap());
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    writeln!(file, "{}", message["method"].as_str().unwrap_or_default()).unwrap();
 }
 
 fn tools(mode: &str, message: &Value) -> Value {
@@ -130,7 +210,7 @@ fn tools(mode: &str, message: &Value) -> Value {
         "named" => {
             json!({ "tools": env::args().skip(2).map(|name| tool(&name)).collect::<Vec<_>>() })
         }
-        "grows" if GROWN.load(Ordering::SeqCst) => {
+        "grows" if HAS_GROWN.load(Ordering::SeqCst) => {
             json!({ "tools": [tool("announce"), tool("echo"), tool("late")] })
         }
         "grows" => json!({ "tools": [tool("announce"), tool("echo")] }),
@@ -168,8 +248,19 @@ fn good_tools() -> Vec<Value> {
         "text_result",
         "nothing",
         "half_a_character",
+        "dies_in_a_line",
+        "raw",
         "asks_for_ever",
+        "asks_without_reading",
+        "stop_reading",
+        "numbers",
         "run_subagent",
+        "received",
+        "delete_all",
+        "forges",
+        "writes",
+        "says_complete",
+        "verbatim",
     ];
     let tool = |name: &str| {
         json!({
@@ -183,8 +274,16 @@ fn good_tools() -> Vec<Value> {
     names.map(tool).to_vec()
 }
 
+/// The arguments of a call as they are written in its line.
+fn verbatim_arguments(line: &str) -> Value {
+    let begin = line.find("\"arguments\":").unwrap() + "\"arguments\":".len();
+    let mut values = serde_json::Deserializer::from_str(&line[begin..]).into_iter::<&RawValue>();
+    let text = values.next().unwrap().unwrap().get();
+    json!({ "content": [{ "type": "text", "text": text }] })
+}
+
 fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
-    if answers_oddly(message) {
+    if answer_invalidly(message) {
         return;
     }
     let arguments = &message["params"]["arguments"];
@@ -193,10 +292,7 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
     let result = match message["params"]["name"].as_str().unwrap() {
         "echo" => said(arguments.to_string()),
         "sleep" => {
-            send(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
-                "progressToken": message["params"]["_meta"]["progressToken"],
-                "progress": 1, "message": "asleep",
-            }}));
+            send_progress(message, json!({ "progress": 1, "message": "asleep" }));
             thread::sleep(Duration::from_millis(arguments["ms"].as_u64().unwrap()));
             said("slept".to_owned())
         }
@@ -206,14 +302,15 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
         }
         "pid" => said(process::id().to_string()),
         "env" => said(json!(env::vars().collect::<Vec<_>>()).to_string()),
-        "odd" => odd(),
+        "odd" => unusual_result(),
         "fail" => json!({ "content": [{ "type": "text", "text": "no" }], "isError": true }),
         "progress" => {
             for step in 1..=5 {
-                send(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
-                    "progressToken": message["params"]["_meta"]["progressToken"],
-                    "progress": step, "total": 5, "message": format!("step {step}"),
-                }}));
+                let message_text = format!("step {step}");
+                send_progress(
+                    message,
+                    json!({ "progress": step, "total": 5, "message": message_text }),
+                );
             }
             said("done".to_owned())
         }
@@ -227,7 +324,7 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
             said("second".to_owned())
         }
         "garbage" => {
-            raw(b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"resu\n\x00\x01\nnull\n[[[[\n");
+            write_raw(b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"resu\n\x00\x01\nnull\n[[[[\n");
             said("after".to_owned())
         }
         "cancelled" => said(CANCELLED.load(Ordering::SeqCst).to_string()),
@@ -235,16 +332,20 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
         "huge" => said("x".repeat(17 << 20)),
         "text_result" => json!("hello"),
         "asks_for_ever" => {
-            thread::spawn(|| {
-                for id in 0.. {
-                    send(&json!({ "jsonrpc": "2.0", "id": id, "method": "sampling/createMessage",
-                        "params": { "messages": [], "maxTokens": 1 } }));
-                }
-            });
+            send_requests_forever("sampling/createMessage", |count| json!(count));
             said("begun".to_owned())
         }
+        "asks_without_reading" => {
+            STOPS_READING.store(true, Ordering::SeqCst);
+            send_requests_forever("ping", |count| json!(format!("{}{count}", "x".repeat(4096))));
+            said("begun".to_owned())
+        }
+        "stop_reading" => {
+            STOPS_READING.store(true, Ordering::SeqCst);
+            said("stopped".to_owned())
+        }
         "announce" => {
-            GROWN.store(true, Ordering::SeqCst);
+            HAS_GROWN.store(true, Ordering::SeqCst);
             let list = arguments["list"].as_str().unwrap_or("tools");
             let method = format!("notifications/{list}/list_changed");
             for _ in 0..arguments["times"].as_u64().unwrap_or(1) {
@@ -255,7 +356,7 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
         "log" => {
             eprintln!("words on stderr {}", env::var("TOKEN").unwrap_or_default());
             for _ in 0..arguments["times"].as_u64().unwrap_or(1) {
-                log(arguments);
+                send_log_message(arguments);
             }
             said("logged".to_owned())
         }
@@ -263,8 +364,21 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
             while !Path::new("log-now").exists() {
                 thread::sleep(Duration::from_millis(10));
             }
-            log(arguments);
+            send_log_message(arguments);
             said("logged late".to_owned())
+        }
+        // All calls received so far, except this one.
+        "received" => {
+            let received = RECEIVED.lock().unwrap();
+            let calls = received
+                .iter()
+                .filter(|m| m["params"]["name"] != "received" && m["method"] != "tools/list");
+            said(json!(calls.collect::<Vec<_>>()).to_string())
+        }
+        "says_complete" => json!({ "content": [], "resultType": "complete" }),
+        "delete_all" => {
+            fs::write("deleted", "all").unwrap();
+            said("deleted".to_owned())
         }
         "level" => said(LEVEL.lock().unwrap().to_string()),
         other => said(other.to_owned()),
@@ -272,8 +386,24 @@ fn call(message: &Value, to_ask: &Mutex<Receiver<Value>>) {
     answer(message, result);
 }
 
-/// Calls that are answered with something that is no result.
-fn answers_oddly(message: &Value) -> bool {
+/// Sends a progress notification for the call in `message`.
+fn send_progress(message: &Value, mut params: Value) {
+    params["progressToken"] = message["params"]["_meta"]["progressToken"].clone();
+    send(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }));
+}
+
+/// Sends requests to the client until the process exits.
+fn send_requests_forever(method: &'static str, id: fn(u64) -> Value) {
+    thread::spawn(move || {
+        for count in 0.. {
+            let params = json!({ "messages": [], "maxTokens": 1 });
+            send(&json!({ "jsonrpc": "2.0", "id": id(count), "method": method, "params": params }));
+        }
+    });
+}
+
+/// Answers calls of tools that write their response themselves, mostly an invalid one. Returns `false` for all other tools.
+fn answer_invalidly(message: &Value) -> bool {
     let (id, arguments) = (&message["id"], &message["params"]["arguments"]);
     match message["params"]["name"].as_str().unwrap() {
         "protocol_error" => send(&json!({ "jsonrpc": "2.0", "id": id, "error": {
@@ -285,19 +415,49 @@ fn answers_oddly(message: &Value) -> bool {
         "wrong_id" => {
             send(&json!({ "jsonrpc": "2.0", "id": 987_654, "result": { "content": [] } }));
         }
-        "invalid_utf8" => raw(b"{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{\"x\":\"\xff\"}}\n"),
+        "numbers" => {
+            write_raw(
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{NUMBERS}}}\n").as_bytes(),
+            );
+        }
+        "invalid_utf8" => {
+            write_raw(b"{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{\"x\":\"\xff\"}}\n");
+        }
+        "forges" => {
+            let forged =
+                json!({ "jsonrpc": "2.0", "id": arguments["id"], "result": { "forged": true } });
+            let text = format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[],\"x\":\r{forged}\r}}}}\n"
+            );
+            write_raw(text.as_bytes());
+        }
+        // The text as it is: the server decides what stands between the tokens.
+        "writes" => {
+            let result = arguments["result"].as_str().unwrap();
+            write_raw(
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes(),
+            );
+        }
         "nothing" => send(&json!({ "jsonrpc": "2.0", "id": id })),
         "half_a_character" => {
             let begin = format!("{{\"id\":{id},\"result\":{{\"x\":\"");
-            raw(&[begin.as_bytes(), b"\xff\"}}\n"].concat());
+            write_raw(&[begin.as_bytes(), b"\xff\"}}\n"].concat());
+        }
+        "raw" => {
+            let line = LAST_LINE.lock().unwrap().clone();
+            answer(message, json!({ "content": [{ "type": "text", "text": line }] }));
+        }
+        "dies_in_a_line" => {
+            write_raw(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"con").as_bytes());
+            process::exit(7);
         }
         _ => return false,
     }
     true
 }
 
-/// A log message, with what `told` says of it.
-fn log(told: &Value) {
+/// Sends `notifications/message`; `told` overrides the default level, logger and data.
+fn send_log_message(told: &Value) {
     let mut params = json!({ "level": "info", "data": "words in a notification" });
     for field in ["level", "logger", "data"] {
         if let Some(value) = told.get(field) {
@@ -307,8 +467,8 @@ fn log(told: &Value) {
     send(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }));
 }
 
-/// Every kind of content, and fields that no version of the protocol knows.
-fn odd() -> Value {
+/// A result with every kind of content, and with fields that no revision of the protocol defines.
+fn unusual_result() -> Value {
     json!({
         "zeta": { "unknown": [1, 2.5, 1e-7, 12_345_678_901_234_567_u64, null] },
         "content": [
@@ -330,10 +490,10 @@ fn answer(message: &Value, result: Value) {
 }
 
 fn send(message: &Value) {
-    raw(format!("{message}\n").as_bytes());
+    write_raw(format!("{message}\n").as_bytes());
 }
 
-fn raw(bytes: &[u8]) {
+fn write_raw(bytes: &[u8]) {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).unwrap();
     stdout.flush().unwrap();

@@ -1,4 +1,4 @@
-//! The audit log from outside: several processes write it, `adjutant audit` shows and checks it.
+//! The audit log: several processes write it; `adjutant audit` shows and verifies it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -6,44 +6,45 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use adjutant::record::{AuditLine, AuditLog, AuditOptions};
+use adjutant::audit::{AuditEntry, AuditLog, AuditOptions};
 use serde_json::Value;
 
 use crate::support::TestContext;
 
-const WRITER: &str = "ADJUTANT_TEST_AUDIT_WRITER";
-const SMALL: AuditOptions = AuditOptions {
+const WRITER_VARIABLE: &str = "ADJUTANT_TEST_AUDIT_WRITER";
+const SMALL_LOG: AuditOptions = AuditOptions {
     fail_closed: true,
     rotate_bytes: 50_000,
-    arguments: adjutant::record::ArgumentDetail::Never,
+    arguments: adjutant::audit::ArgumentDetail::Never,
     retention: None,
 };
 
-fn log_of(context: &TestContext) -> PathBuf {
+fn audit_log_path(context: &TestContext) -> PathBuf {
     context.root().join("data/audit.jsonl")
 }
 
-fn line(number: usize) -> AuditLine {
-    let mut line = AuditLine::new("execute_tool").on("db", Some(&format!("tool_{number}")));
+fn sample_entry(number: usize) -> AuditEntry {
+    let mut line =
+        AuditEntry::new("execute_tool").with_target("db", Some(&format!("tool_{number}")));
     line.agent = Some("dev".to_owned());
     line
 }
 
-/// Not a test by itself: the process that the tests below start several of. It writes until it is ended or done.
+/// Child process of the tests below: writes entries until its count is reached or it is killed. Does nothing otherwise.
 #[test]
 #[ignore = "started by other tests as a process of its own"]
 fn writer_process() {
-    let Ok(setting) = std::env::var(WRITER) else { return };
+    let Ok(setting) = std::env::var(WRITER_VARIABLE) else { return };
     let (count, path) = setting.split_once(' ').expect("a count and a path");
-    let log = AuditLog::open(Path::new(path), SMALL);
+    let log = AuditLog::open(Path::new(path), SMALL_LOG);
     (0..count.parse().expect("a count"))
-        .for_each(|number| log.record(&line(number)).expect("a line"));
+        .for_each(|number| log.write(&sample_entry(number)).expect("a line"));
 }
 
 fn start_writer(path: &Path, count: usize) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "audit::writer_process", "--ignored", "--quiet"])
-        .env(WRITER, format!("{count} {}", path.display()))
+        .env(WRITER_VARIABLE, format!("{count} {}", path.display()))
         .stdout(Stdio::null())
         .spawn()
         .expect("a writer")
@@ -57,9 +58,9 @@ fn verify(context: &TestContext) -> (Option<i32>, Value) {
 }
 
 #[test]
-fn h4_several_processes_write_one_chain() {
+fn h4_several_processes_append_to_one_hash_chain() {
     let context = TestContext::new();
-    let path = log_of(&context);
+    let path = audit_log_path(&context);
     let mut writers: Vec<Child> = (0..4).map(|_| start_writer(&path, 500)).collect();
     for writer in &mut writers {
         assert!(writer.wait().expect("it ends").success());
@@ -74,13 +75,13 @@ fn h4_several_processes_write_one_chain() {
 }
 
 #[test]
-fn f4_a_writer_killed_at_any_moment_leaves_a_sound_log() {
+fn f4_killing_a_writer_at_any_point_leaves_a_valid_log() {
     let context = TestContext::new();
-    let path = log_of(&context);
+    let path = audit_log_path(&context);
     for round in 0..8 {
         let before = fs::metadata(&path).map_or(0, |metadata| metadata.len());
         let mut writer = start_writer(&path, 1_000_000);
-        // Some lines were written: the log grew, or was rotated.
+        // The log grew or was rotated: the writer has written at least one entry.
         let deadline = Instant::now() + Duration::from_secs(30);
         while fs::metadata(&path).map_or(0, |m| m.len()) == before && Instant::now() < deadline {
             std::thread::yield_now();
@@ -89,17 +90,17 @@ fn f4_a_writer_killed_at_any_moment_leaves_a_sound_log() {
         writer.kill().expect("it is ended");
         writer.wait().expect("it is gone");
     }
-    AuditLog::open(&path, SMALL).record(&line(0)).expect("the next writer goes on");
+    AuditLog::open(&path, SMALL_LOG).write(&sample_entry(0)).expect("the next writer goes on");
     let (code, found) = verify(&context);
     assert_eq!((code, &found["problems"]), (Some(0), &Value::Array(vec![])));
 }
 
 #[test]
-fn h2_verify_says_which_line_is_not_as_it_was_written() {
+fn h2_verify_names_the_line_that_was_changed() {
     let context = TestContext::new();
-    let path = log_of(&context);
+    let path = audit_log_path(&context);
     let log = AuditLog::open(&path, AuditOptions::default());
-    (0..4).for_each(|number| log.record(&line(number)).expect("a line"));
+    (0..4).for_each(|number| log.write(&sample_entry(number)).expect("a line"));
     let sound = context.run(["audit", "--verify"]);
     assert_eq!(sound.status.code(), Some(0));
     let text = String::from_utf8_lossy(&sound.stdout).into_owned();
@@ -115,13 +116,13 @@ fn h2_verify_says_which_line_is_not_as_it_was_written() {
 }
 
 #[test]
-fn the_log_is_shown_filtered_and_without_escapes() {
+fn audit_filters_entries_and_strips_escapes() {
     let context = TestContext::new();
-    let log = AuditLog::open(&log_of(&context), AuditOptions::default());
-    (0..3).for_each(|number| log.record(&line(number)).expect("a line"));
-    let mut hostile = line(9);
+    let log = AuditLog::open(&audit_log_path(&context), AuditOptions::default());
+    (0..3).for_each(|number| log.write(&sample_entry(number)).expect("a line"));
+    let mut hostile = sample_entry(9);
     hostile.agent = Some("x\u{1b}[2J\n#99 forged".to_owned());
-    log.record(&hostile).expect("a line");
+    log.write(&hostile).expect("a line");
     let shown = context.run(["audit", "--agent", "dev", "--limit", "2"]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
     let lines: Vec<&str> = text.lines().collect();
@@ -134,11 +135,11 @@ fn the_log_is_shown_filtered_and_without_escapes() {
 }
 
 #[test]
-fn lines_are_followed_through_a_rotation() {
+fn follow_continues_after_a_rotation() {
     let context = TestContext::new();
-    let path = log_of(&context);
-    let log = AuditLog::open(&path, AuditOptions { rotate_bytes: 500, ..SMALL });
-    log.record(&line(0)).expect("a line");
+    let path = audit_log_path(&context);
+    let log = AuditLog::open(&path, AuditOptions { rotate_bytes: 500, ..SMALL_LOG });
+    log.write(&sample_entry(0)).expect("a line");
     let mut reader = context
         .adjutant(["audit", "--follow", "--json"])
         .stdout(Stdio::piped())
@@ -150,7 +151,7 @@ fn lines_are_followed_through_a_rotation() {
         serde_json::from_str::<Value>(&line).expect("JSON")["seq"].as_u64()
     };
     assert_eq!(next(), Some(1));
-    (1..10).for_each(|number| log.record(&line(number)).expect("a line"));
+    (1..10).for_each(|number| log.write(&sample_entry(number)).expect("a line"));
     assert_eq!(
         (2..=10).map(|_| next()).collect::<Vec<_>>(),
         (2..=10).map(Some).collect::<Vec<_>>()
@@ -160,33 +161,33 @@ fn lines_are_followed_through_a_rotation() {
 }
 
 #[test]
-fn the_page_about_the_audit_log_names_every_field_and_says_what_verify_says() {
+fn the_audit_page_documents_every_field_and_the_output_of_verify() {
     let page = include_str!("../../docs/audit.md");
     let context = TestContext::new();
     let options = AuditOptions {
-        arguments: adjutant::record::ArgumentDetail::Full,
+        arguments: adjutant::audit::ArgumentDetail::Full,
         ..AuditOptions::default()
     };
-    let log = AuditLog::open(&log_of(&context), options);
+    let log = AuditLog::open(&audit_log_path(&context), options);
     let rules = adjutant::policy::GatewayRules::deny_all(Path::new("rules.json"));
-    let mut full =
-        line(0).judged(std::sync::Arc::new(adjutant::policy::evaluate(&rules, "dev", "db", None)));
+    let mut full = sample_entry(0)
+        .with_verdict(std::sync::Arc::new(adjutant::policy::evaluate(&rules, "dev", "db", None)));
     full.known_by = Some(adjutant::identity::KnownBy::Pipe);
     full.latency_us = Some(1);
     full.error = Some("TIMEOUT".to_owned());
     (full.request_bytes, full.response_bytes) = (Some(1), Some(2));
-    full.run_id = Some(adjutant::base::RunId::new());
+    full.run_id = Some(adjutant::util::RunId::new());
     full.call_id = Some("toolu_1".to_owned());
     full.arguments = Some(serde_json::json!({}));
-    (0..3).for_each(|_| log.record(&full).expect("a line"));
-    let text = fs::read_to_string(log_of(&context)).expect("the log");
+    (0..3).for_each(|_| log.write(&full).expect("a line"));
+    let text = fs::read_to_string(audit_log_path(&context)).expect("the log");
     let stored: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
     let fields = stored.as_object().expect("an object");
     assert_eq!(fields.len(), 19, "{stored}");
     for field in fields.keys() {
         assert!(page.contains(&format!("`{field}`")), "the page does not name `{field}`");
     }
-    let session = &crate::policy::examples(page, "verify")[0];
+    let session = &crate::policy::marked_examples(page, "verify")[0];
     let expected = session.lines().nth(1).expect("an answer");
     let output = context.run(["audit", "--verify"]);
     let said = String::from_utf8_lossy(&output.stdout)

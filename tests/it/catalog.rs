@@ -1,7 +1,6 @@
-//! The catalog from outside: what `check`, `list`, `show`, `new` and `schema` say about a project.
+//! The catalog through the command line: `check`, `list`, `show`, `new` and `schema`.
 
 mod commands;
-#[path = "catalog/watch.rs"]
-mod following;
 mod mistakes;
 mod properties;
+mod watch;

@@ -1,4 +1,4 @@
-//! A clock that is set while Adjutant runs, and a machine that was suspended: deadlines and leases go by the time that has passed.
+//! Changes of the system clock and suspended machines: deadlines and leases use elapsed (monotonic) time.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,20 +6,22 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use adjutant::worker::RunBoard;
+use adjutant::runs::RunRegistry;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use crate::processes::family::signal;
+use crate::processes::process_tree::send_signal;
 use crate::support::TestContext;
-use crate::support::fake::fake_claude;
-use crate::support::mcp::{McpClient, text};
-use crate::support::stage::report;
-use crate::support::waiting::{ask, gone, one_waits, wait_for};
+use crate::support::claude_context::report;
+use crate::support::fake_claude::fake_claude;
+use crate::support::idle_processes::{
+    call_agent, wait_for, wait_for_idle_process, wait_until_gone,
+};
+use crate::support::mcp::{McpClient, result_text};
 
-/// Shifts the time of day by the seconds in a file; the time that has passed since some moment stays what it is.
-const SHIFT: &str = r#"
+/// LD_PRELOAD library that shifts `CLOCK_REALTIME` by the seconds in a file; monotonic clocks are unchanged.
+const SHIFT_LIBRARY_SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -40,18 +42,18 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 }
 "#;
 
-/// The library that does so; `None`, said aloud, where there is no compiler.
-fn shifting() -> Option<PathBuf> {
+/// Builds [`SHIFT_LIBRARY_SOURCE`] once. `None`, with a message on stderr, if there is no C compiler.
+fn build_shift_library() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
         let source = folder.join("clock.c");
         let (library, new) = (folder.join("clock.so"), folder.join(std::process::id().to_string()));
-        fs::write(&source, SHIFT).expect("the source");
+        fs::write(&source, SHIFT_LIBRARY_SOURCE).expect("the source");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&new).arg(&source);
         if compiler.status().is_ok_and(|status| status.success()) {
-            // Another run of the tests may be using the one that is there.
+            // Renamed into place: a concurrent test run may be using the existing library.
             fs::rename(&new, &library).expect("the library");
             return Some(library);
         }
@@ -65,17 +67,17 @@ fn agent(name: &str, more: &str) -> String {
     format!("---\nname: {name}\ndescription: Takes its time\n{more}\n---\nYou take your time.\n")
 }
 
-fn begin(client: &mut McpClient, agent: &str, prompt: &str) -> u64 {
+fn begin_run(client: &mut McpClient, agent: &str, prompt: &str) -> u64 {
     let arguments = json!({ "agent_name": agent, "prompt": prompt });
-    client.begin("tools/call", json!({ "name": "run_subagent", "arguments": arguments }))
+    client.send_request("tools/call", json!({ "name": "run_subagent", "arguments": arguments }))
 }
 
 const HOUR: i64 = 3_600;
 
 #[test_case(-HOUR; "set back an hour")]
 #[test_case(8 * HOUR; "suspended for eight hours")]
-fn f6_deadlines_and_leases_go_by_the_time_that_has_passed(seconds: i64) {
-    let Some(library) = shifting() else { return };
+fn f6_deadlines_and_leases_use_elapsed_time(seconds: i64) {
+    let Some(library) = build_shift_library() else { return };
     let context = TestContext::new();
     context.agent("late", &agent("late", "timeout_ms: 2000"));
     context.agent("patient", &agent("patient", "timeout_ms: 60000\nidle_timeout_ms: 60000"));
@@ -87,42 +89,43 @@ fn f6_deadlines_and_leases_go_by_the_time_that_has_passed(seconds: i64) {
         command
     };
     let mut client = McpClient::connect(shifted(context.adjutant(["serve"])));
-    let first = ask(&mut client, "keeper", "FAKE result one");
-    let late = begin(&mut client, "late", "FAKE say half\nFAKE hang-mid-turn");
-    let patient = begin(&mut client, "patient", "FAKE say half\nFAKE sleep 1\nFAKE result whole");
-    let board = RunBoard::at(&context.root().join("data"));
+    let first = call_agent(&mut client, "keeper", "FAKE result one");
+    let late = begin_run(&mut client, "late", "FAKE say half\nFAKE hang-mid-turn");
+    let patient =
+        begin_run(&mut client, "patient", "FAKE say half\nFAKE sleep 1\nFAKE result whole");
+    let registry = RunRegistry::at(&context.root().join("data"));
     wait_for("both to be at work", || {
-        let cards = board.list();
-        let writing = cards.iter().filter(|card| card.progress.doing == "writing");
+        let entries = registry.list().unwrap();
+        let writing = entries.iter().filter(|entry| entry.progress.doing == "writing");
         (writing.count() == 2).then_some(())
     });
-    // While a machine is suspended nothing runs; then the clock has jumped.
-    signal(client.pid(), Signal::SIGSTOP);
+    // A suspended machine runs nothing; after it resumes the clock has jumped.
+    send_signal(client.pid(), Signal::SIGSTOP);
     fs::write(&shift, seconds.to_string()).unwrap();
-    signal(client.pid(), Signal::SIGCONT);
+    send_signal(client.pid(), Signal::SIGCONT);
 
-    // The conversation goes on in its process, which is let go when nobody has used it for a while.
-    let second = ask(&mut client, "keeper", "FAKE recall");
+    // The session continues in its live process, which is stopped after its idle time.
+    let second = call_agent(&mut client, "keeper", "FAKE recall");
     assert_eq!(second["session_id"], first["session_id"], "{second}");
     assert!(second["result"].as_str().unwrap().contains("FAKE result one"), "{second}");
-    let kept = one_waits(&context);
+    let kept = wait_for_idle_process(&context);
     let answer = client.answer(patient);
     assert_eq!(answer["structuredContent"]["result"], "whole", "not ended too early: {answer}");
     let answer = client.answer(late);
-    assert!(text(&answer).starts_with("TIMEOUT: "), "{answer}");
+    assert!(result_text(&answer).starts_with("TIMEOUT: "), "{answer}");
     let took = answer.pointer("/_meta/adjutant~1error/duration_ms").and_then(Value::as_u64);
     assert!(took.is_some_and(|took| (2_000..20_000).contains(&took)), "{answer}");
-    gone(kept);
+    wait_until_gone(kept);
 
-    // An edit counts at once, whatever the clock says of the file, and another program may have the conversation.
+    // An edit takes effect at once, whatever its modification time, and another process may lease the session.
     context.agent("keeper", &agent("keeper", "session: true\nenv: { PLUM: \"1\" }"));
-    let edited = ask(&mut client, "keeper", "FAKE report");
+    let edited = call_agent(&mut client, "keeper", "FAKE report");
     assert!(edited["result"].as_str().unwrap().contains("PLUM"), "{edited}");
     let mut run = shifted(context.adjutant(["run", "keeper", "FAKE result two", "--json"]));
     let elsewhere = report(&run.output().unwrap());
     assert_eq!(elsewhere["session_id"], first["session_id"], "{elsewhere}");
 
-    let line = context.audit().pop().unwrap();
+    let line = context.audit_entries().pop().unwrap();
     let written: jiff::Timestamp = line["time"].as_str().unwrap().parse().unwrap();
     let away = SystemTime::from(written).duration_since(SystemTime::now());
     let away = away.unwrap_or_else(|earlier| earlier.duration());

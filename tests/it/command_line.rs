@@ -1,6 +1,6 @@
-//! The command line as its page describes it, and as shells complete it.
+//! The command line: its documentation page, exit codes and shell completion.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use test_case::test_case;
 use crate::support::TestContext;
 
 #[test]
-fn the_page_has_every_command_and_no_other() {
+fn the_page_documents_exactly_the_existing_commands() {
     let help = text(TestContext::new().run(["--help"]).stdout);
     let known = commands(&help);
     assert!(known.contains("completions"), "the help was not understood: {help}");
-    let page = page();
+    let page = documentation_page();
     let described: BTreeSet<&str> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `adjutant ")?.split([' ', '`']).next())
@@ -26,41 +26,24 @@ fn the_page_has_every_command_and_no_other() {
 
 #[test]
 fn the_help_of_every_command_has_examples_and_exit_codes() {
-    let context = TestContext::new();
-    let help = |path: &[&str]| {
-        let output = context.adjutant([]).args(path).arg("--help").output().unwrap();
-        assert!(output.status.success(), "{path:?}: {output:?}");
-        text(output.stdout)
-    };
-    let mut left: Vec<Vec<String>> =
-        commands(&help(&[])).into_iter().map(|name| vec![name.to_owned()]).collect();
-    let mut seen = 0;
-    while let Some(path) = left.pop() {
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        let help = help(&path);
-        let below = commands(&help);
-        assert!(help.contains("Example"), "`{}` teaches by no example", path.join(" "));
+    let commands = every_command(&TestContext::new());
+    for (path, help) in &commands {
+        assert!(help.contains("Example"), "`{path}` teaches by no example");
         let says_how_it_ends = help.contains("Exit code") || help.contains("Exit\ncode");
-        assert!(says_how_it_ends || !below.is_empty(), "`{}`: no exit codes", path.join(" "));
-        left.extend(
-            below
-                .iter()
-                .map(|name| path.iter().chain([name]).map(|part| (*part).to_owned()).collect()),
-        );
-        seen += 1;
+        assert!(says_how_it_ends || has_subcommands(help), "`{path}`: no exit codes");
     }
-    assert!(seen > 20, "only {seen} commands were seen");
+    assert!(commands.len() > 20, "only {} commands were seen", commands.len());
 }
 
 #[test]
-fn the_page_has_every_variable_that_is_read() {
+fn the_page_documents_every_environment_variable() {
     let source = fs::read_to_string(root().join("src/config/env_vars.rs")).unwrap();
     let names: Vec<&str> = source
         .lines()
-        .filter_map(|line| line.strip_prefix("pub const ")?.split('"').nth(1))
+        .filter_map(|line| line.strip_prefix("pub(crate) const ")?.split('"').nth(1))
         .collect();
     assert!(names.contains(&"ADJUTANT_ROOT"));
-    let page = page();
+    let page = documentation_page();
     for name in names {
         assert!(
             page.contains(&format!("| `{name}`")),
@@ -70,8 +53,8 @@ fn the_page_has_every_variable_that_is_read() {
 }
 
 #[test]
-fn the_page_has_the_exit_code_of_every_failure() {
-    let page = page();
+fn the_page_documents_the_exit_code_of_every_error() {
+    let page = documentation_page();
     for code in Code::ALL {
         let named = |line: &&str| line.contains(&format!("`{code}`"));
         let row = page.lines().find(named).unwrap_or_else(|| panic!("no row has `{code}`"));
@@ -87,7 +70,7 @@ fn the_page_has_the_exit_code_of_every_failure() {
 #[test_case(&["no-such-command"], 2)]
 #[test_case(&["completions"], 2; "an argument is missing")]
 #[test_case(&["--root", "no-such-folder", "completions", "bash"], 2; "no such project")]
-fn exit_codes_are_those_of_the_page(arguments: &[&str], code: i32) {
+fn exit_codes_match_the_page(arguments: &[&str], code: i32) {
     let output = TestContext::new().adjutant([]).args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(code), "{}", text(output.stderr));
 }
@@ -112,17 +95,17 @@ fn a_completion_script_knows_the_commands(shell: &str) {
 fn bash_completes_a_command() {
     let script = text(TestContext::new().run(["completions", "bash"]).stdout);
     let ask = "\nCOMP_WORDS=(adjutant comp)\nCOMP_CWORD=1\n_adjutant adjutant comp adjutant\necho \"${COMPREPLY[@]}\"\n";
-    let answer = feed("bash", &["-s"], &format!("{script}{ask}")).unwrap();
+    let answer = run_with_input("bash", &["-s"], &format!("{script}{ask}")).unwrap();
     assert_eq!(answer.0.trim(), "completions", "{}", answer.1);
 }
 
-/// What the shell says about a script it only reads; `None` where it is not installed.
+/// Errors the shell reports when it parses a script without running it; `None` if the shell is not installed.
 fn syntax_errors(shell: &str, script: &str) -> Option<String> {
     let arguments: &[&str] = if shell == "fish" { &["--no-execute"] } else { &["-n"] };
-    feed(shell, arguments, script).map(|(_, errors)| errors)
+    run_with_input(shell, arguments, script).map(|(_, errors)| errors)
 }
 
-fn feed(program: &str, arguments: &[&str], input: &str) -> Option<(String, String)> {
+fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Option<(String, String)> {
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -135,17 +118,40 @@ fn feed(program: &str, arguments: &[&str], input: &str) -> Option<(String, Strin
     Some((text(output.stdout), text(output.stderr)))
 }
 
-/// The names under `Commands:` in the help.
+/// Every command and subcommand (`token new`) with its help. Found through `--help`, so that no command can be missed.
+pub fn every_command(context: &TestContext) -> BTreeMap<String, String> {
+    let help = |path: &str| {
+        let words = path.split_whitespace();
+        let output = context.adjutant([]).args(words).arg("--help").output().unwrap();
+        assert!(output.status.success(), "{path:?}: {output:?}");
+        text(output.stdout)
+    };
+    let mut found = BTreeMap::new();
+    let mut left: Vec<String> = commands(&help("")).into_iter().map(str::to_owned).collect();
+    while let Some(path) = left.pop() {
+        let help = help(&path);
+        left.extend(commands(&help).into_iter().map(|name| format!("{path} {name}")));
+        found.insert(path, help);
+    }
+    found
+}
+
+/// Returns whether this is the help of a command that only groups others, such as `token`.
+pub fn has_subcommands(help: &str) -> bool {
+    !commands(help).is_empty()
+}
+
+/// Names under `Commands:` in the help.
 fn commands(help: &str) -> BTreeSet<&str> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let lines = lines.take_while(|line| !line.is_empty());
-    // A description that goes on in the next line is indented further.
+    // Continuation lines of a description are indented further.
     let names =
         lines.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
     names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
 }
 
-fn page() -> String {
+fn documentation_page() -> String {
     fs::read_to_string(root().join("docs/command-line.md")).unwrap()
 }
 

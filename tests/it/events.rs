@@ -1,21 +1,23 @@
-//! What is recorded of runs with the real `claude`: the right agent on every event, and every start with its stop.
+//! The event log of runs with a real `claude`: every event has its agent, every start has its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use std::{fs, thread};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use crate::processes::family::wait_until;
-use crate::support::TestContext;
-use crate::support::fake::fake_claude;
-use crate::support::stage::{NEW, OLD, Stage};
+use crate::processes::process_tree::wait_until;
+use crate::support::claude_context::{ClaudeContext, NEW, OLD};
+use crate::support::fake_claude::fake_claude;
+use crate::support::mcp::McpClient;
+use crate::support::{TestContext, idle_processes};
 
 const WORKER: &str = "---
 name: NAME
@@ -25,13 +27,13 @@ permissions: { allow: [\"Bash(echo:*)\", \"Bash(false)\", \"Bash(sleep:*)\"] }
 You work.
 ";
 
-fn worker(stage: &Stage, name: &str) {
-    stage.context.agent(name, &WORKER.replace("NAME", name));
+fn add_worker(fixture: &ClaudeContext, name: &str) {
+    fixture.context.agent(name, &WORKER.replace("NAME", name));
 }
 
 /// All events of the project, in order.
-fn events(stage: &Stage) -> Vec<Value> {
-    let file = stage.context.root().join("data/events.jsonl");
+fn events(fixture: &ClaudeContext) -> Vec<Value> {
+    let file = fixture.context.root().join("data/events.jsonl");
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect()
 }
@@ -46,13 +48,13 @@ fn names(events: &[Value]) -> Vec<&str> {
 
 #[test_case(NEW)]
 #[test_case(OLD)]
-fn a_run_is_told_step_by_step(version: &str) {
-    let Some(stage) = Stage::new(version) else { return };
-    worker(&stage, "worker");
+fn the_event_log_has_every_step_of_a_run(version: &str) {
+    let Some(fixture) = ClaudeContext::new(version) else { return };
+    add_worker(&fixture, "worker");
     let prompt = "CALL Bash {\"command\":\"echo one\"}\nCALL Bash {\"command\":\"false\"}\n\
                   CALL Bash {\"command\":\"touch nothing-allows-this\"}\nSAY done";
-    let report = stage.run("worker", prompt);
-    let events = events(&stage);
+    let report = fixture.run("worker", prompt);
+    let events = events(&fixture);
     assert_eq!(
         names(&events),
         [
@@ -72,7 +74,7 @@ fn a_run_is_told_step_by_step(version: &str) {
             "RunEnded",
         ]
     );
-    assert_named(&events);
+    assert_attributed(&events);
     for event in &events {
         assert_eq!(event["run_id"], report["run_id"], "{event}");
         assert_eq!(event["agent_type"], "worker", "{event}");
@@ -87,11 +89,11 @@ fn a_run_is_told_step_by_step(version: &str) {
     assert!(ended["tokens"]["input"].as_u64().is_some_and(|tokens| tokens > 0), "{ended}");
     assert!([5, 7, 10, 11, 12, 13].iter().all(|at| events[*at]["duration_ms"].is_u64()));
     assert!(text(&events[10], "reason").contains("permissions.allow"));
-    assert_readable(&stage, text(&report, "run_id"));
+    assert_shown(&fixture, text(&report, "run_id"));
 }
 
-/// Every event of a run says which agent it is of, with nothing left open.
-fn assert_named(events: &[Value]) {
+/// Asserts that every event of a run names its agent, run, session and transcript.
+fn assert_attributed(events: &[Value]) {
     for event in events {
         let named = ["agent_id", "agent_type", "agent_transcript_path", "run_id", "session_id"];
         assert!(named.iter().all(|key| !text(event, key).is_empty()), "{event}");
@@ -103,31 +105,31 @@ fn assert_named(events: &[Value]) {
     }
 }
 
-fn printed<const N: usize>(stage: &Stage, arguments: [&str; N]) -> String {
-    let output = stage.adjutant(arguments).output().unwrap();
+fn stdout_of<const N: usize>(fixture: &ClaudeContext, arguments: [&str; N]) -> String {
+    let output = fixture.adjutant(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The same, as people and programs read it.
-fn assert_readable(stage: &Stage, run: &str) {
-    let denied = printed(stage, ["events", "--type", "PermissionDenied", "--agent", "worker"]);
+/// Asserts that the commands for people and for programs show the same events.
+fn assert_shown(fixture: &ClaudeContext, run: &str) {
+    let denied = stdout_of(fixture, ["events", "--type", "PermissionDenied", "--agent", "worker"]);
     assert_eq!(denied.lines().count(), 1, "{denied}");
-    assert_eq!(printed(stage, ["events", "--run", run, "--json"]).lines().count(), 14);
-    assert_eq!(printed(stage, ["events", "--agent", "main"]), "");
+    assert_eq!(stdout_of(fixture, ["events", "--run", run, "--json"]).lines().count(), 14);
+    assert_eq!(stdout_of(fixture, ["events", "--agent", "main"]), "");
     let dashed = uuid::Uuid::parse_str(run).unwrap().hyphenated().to_string();
-    assert!(printed(stage, ["runs", "show", &dashed]).contains("echo one"));
-    assert_eq!(printed(stage, ["events", "--run", &dashed]).lines().count(), 14);
-    let shown = printed(stage, ["runs", "show", "last"]);
+    assert!(stdout_of(fixture, ["runs", "show", &dashed]).contains("echo one"));
+    assert_eq!(stdout_of(fixture, ["events", "--run", &dashed]).lines().count(), 14);
+    let shown = stdout_of(fixture, ["runs", "show", "last"]);
     for part in
         ["SUCCESS", "Bash (failed)", "Bash (denied)", "echo one", "4 turns", "1 denied", run]
     {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let page = printed(stage, ["runs", "show", &run[20..], "--html"]);
+    let page = stdout_of(fixture, ["runs", "show", &run[20..], "--html"]);
     assert!(page.starts_with("<!doctype html>") && page.matches("<svg").count() == 2, "{page}");
     assert!(!page.contains("http") || !page.contains("src="), "nothing is fetched: {page}");
-    let stats: Value = serde_json::from_str(&printed(stage, ["stats", "--json"])).unwrap();
+    let stats: Value = serde_json::from_str(&stdout_of(fixture, ["stats", "--json"])).unwrap();
     let worker = &stats["worker"];
     assert_eq!(
         (&worker["runs"], &worker["denials"], &worker["tools"]),
@@ -136,7 +138,7 @@ fn assert_readable(stage: &Stage, run: &str) {
     assert_eq!(worker["p50_ms"], worker["p95_ms"]);
 }
 
-/// Every start has its stop, in every run.
+/// Asserts that every start has an end, in every run.
 fn assert_paired(events: &[Value]) {
     let mut open: BTreeMap<(String, String), usize> = BTreeMap::new();
     for event in events {
@@ -160,11 +162,11 @@ fn assert_paired(events: &[Value]) {
 }
 
 #[test_case(NEW)]
-fn ten_at_once_are_told_apart_also_when_half_of_them_are_killed(version: &str) {
-    let Some(stage) = Stage::new(version) else { return };
-    stage.context.write("agents/defaults.yaml", "max_runs: 10\n");
-    (0..10).for_each(|number| worker(&stage, &format!("w{number}")));
-    let mut client = stage.serve();
+fn events_of_ten_parallel_runs_are_attributed_even_if_half_are_killed(version: &str) {
+    let Some(fixture) = ClaudeContext::new(version) else { return };
+    fixture.context.write("agents/defaults.yaml", "max_runs: 10\n");
+    (0..10).for_each(|number| add_worker(&fixture, &format!("w{number}")));
+    let mut client = fixture.serve();
     let tasks: Vec<Value> = (0..10)
         .map(|number| {
             let rest = if number % 2 == 1 { "CALL Bash {\"command\":\"sleep 100\"}\n" } else { "" };
@@ -173,10 +175,12 @@ fn ten_at_once_are_told_apart_also_when_half_of_them_are_killed(version: &str) {
             json!({ "agent_name": format!("w{number}"), "prompt": prompt })
         })
         .collect();
-    let call = client
-        .begin("tools/call", json!({ "name": "run_subagents", "arguments": { "tasks": tasks } }));
-    let doomed = wait_until("five that sleep", || {
-        let events = events(&stage);
+    let call = client.send_request(
+        "tools/call",
+        json!({ "name": "run_subagents", "arguments": { "tasks": tasks } }),
+    );
+    let killed_runs = wait_until("five that sleep", || {
+        let events = events(&fixture);
         let asleep: BTreeSet<String> = events
             .iter()
             .filter(|event| event["tool_input"]["command"] == "sleep 100")
@@ -184,8 +188,9 @@ fn ten_at_once_are_told_apart_also_when_half_of_them_are_killed(version: &str) {
             .collect();
         (asleep.len() == 5).then_some(asleep)
     });
-    for event in events(&stage) {
-        if event["hook_event_name"] == "RunStarted" && doomed.contains(text(&event, "run_id")) {
+    for event in events(&fixture) {
+        if event["hook_event_name"] == "RunStarted" && killed_runs.contains(text(&event, "run_id"))
+        {
             let pid = i32::try_from(event["pid"].as_u64().unwrap()).unwrap();
             kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
         }
@@ -198,11 +203,11 @@ fn ten_at_once_are_told_apart_also_when_half_of_them_are_killed(version: &str) {
     );
     drop(client);
 
-    let events = events(&stage);
+    let events = events(&fixture);
     let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>(), "none is lost");
     assert_paired(&events);
-    assert_named(&events);
+    assert_attributed(&events);
     let agents: BTreeMap<&str, &str> = events
         .iter()
         .filter(|event| event["hook_event_name"] == "RunQueued")
@@ -223,7 +228,7 @@ fn ten_at_once_are_told_apart_also_when_half_of_them_are_killed(version: &str) {
         let own: Vec<Value> =
             events.iter().filter(|event| event["run_id"] == *run).cloned().collect();
         let ended = own.last().unwrap();
-        let killed = doomed.contains(*run);
+        let killed = killed_runs.contains(*run);
         assert_eq!(
             ended["outcome"],
             if killed { "CLAUDE_FAILED" } else { "SUCCESS" },
@@ -238,20 +243,22 @@ fn ten_at_once_are_told_apart_also_when_half_of_them_are_killed(version: &str) {
 }
 
 #[test]
-fn the_next_start_ends_in_the_record_what_a_killed_server_left_open() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    worker(&stage, "worker");
-    let mut client = stage.serve();
+fn the_next_start_closes_runs_that_a_killed_server_left_open() {
+    let Some(fixture) = ClaudeContext::new(NEW) else { return };
+    add_worker(&fixture, "worker");
+    let mut client = fixture.serve();
     let prompt = "CALL Bash {\"command\":\"sleep 100\"}\nSAY done";
     let arguments = json!({ "agent_name": "worker", "prompt": prompt });
-    client.begin("tools/call", json!({ "name": "run_subagent", "arguments": arguments }));
-    wait_until("the tool's start", || names(&events(&stage)).contains(&"PreToolUse").then_some(()));
+    client.send_request("tools/call", json!({ "name": "run_subagent", "arguments": arguments }));
+    wait_until("the tool's start", || {
+        names(&events(&fixture)).contains(&"PreToolUse").then_some(())
+    });
     client.child().kill().unwrap();
-    let first = text(&events(&stage)[0], "run_id").to_owned();
-    assert_eq!(stage.run("worker", "SAY next")["result"], "next");
-    let events = events(&stage);
+    let first = text(&events(&fixture)[0], "run_id").to_owned();
+    assert_eq!(fixture.run("worker", "SAY next")["result"], "next");
+    let events = events(&fixture);
     assert_paired(&events);
-    assert_named(&events);
+    assert_attributed(&events);
     let ended = events
         .iter()
         .find(|event| event["hook_event_name"] == "RunEnded" && event["run_id"] == *first);
@@ -263,15 +270,134 @@ fn the_next_start_ends_in_the_record_what_a_killed_server_left_open() {
     assert!(ended["duration_ms"].is_u64(), "{ended}");
 }
 
+/// How a run is ended from outside, while it waits for nothing.
+#[derive(Clone, Copy)]
+enum Act {
+    Nothing,
+    RefuseAdmission,
+    CancelCall,
+    StopByHand,
+    TerminateServer,
+    KillServer,
+    KillProcess,
+}
+
+/// The same holds after two further starts, which look for what a killed server left open.
+#[test_case("", "FAKE result done", Act::Nothing, "SUCCESS"; "an answer")]
+#[test_case("session: true\n", "FAKE result done", Act::Nothing, "SUCCESS"; "an answer in a session")]
+#[test_case("", "FAKE crash", Act::Nothing, "CLAUDE_FAILED"; "a process that crashes")]
+#[test_case("", "FAKE is-error overloaded", Act::Nothing, "CLAUDE_FAILED"; "an error of the API")]
+#[test_case("timeout_ms: 1500\n", "FAKE hang-mid-turn", Act::Nothing, "TIMEOUT"; "the deadline")]
+#[test_case("idle_timeout_ms: 700\n", "FAKE hang-mid-turn", Act::Nothing, "TIMEOUT"; "silence for too long")]
+#[test_case("output_schema: {type: object}\n", "FAKE result no", Act::Nothing, "OUTPUT_INVALID"; "an invalid answer")]
+#[test_case("cwd: ./nowhere\n", "x", Act::Nothing, "SPAWN_FAILED"; "a process that cannot be started")]
+#[test_case("", "x", Act::RefuseAdmission, "TOO_MANY_RUNS"; "a refused admission")]
+#[test_case("mcp_servers:\n  own: { command: /no/such/server }\n", "x", Act::Nothing, "SERVER_UNAVAILABLE"; "a server that cannot be started")]
+#[test_case("", "FAKE hang-mid-turn", Act::CancelCall, "CANCELLED"; "a cancelled call")]
+#[test_case("", "FAKE hang-mid-turn", Act::StopByHand, "CANCELLED"; "a run that a person stops")]
+#[test_case("", "FAKE hang-mid-turn", Act::TerminateServer, "CANCELLED"; "a server that is terminated")]
+#[test_case("", "FAKE hang-mid-turn", Act::KillServer, "INTERRUPTED"; "a server that is killed")]
+#[test_case("", "FAKE hang-mid-turn", Act::KillProcess, "CLAUDE_FAILED"; "a process that is killed")]
+fn every_registered_run_has_exactly_one_end(settings: &str, prompt: &str, act: Act, outcome: &str) {
+    let context = TestContext::new();
+    let file = format!("---\nname: worker\ndescription: Works\n{settings}---\nYou work.\n");
+    context.agent("worker", &file);
+    context.agent("next", "---\nname: next\ndescription: Comes next\n---\nYou follow.\n");
+    let of_kind = |kind: &str| idle_processes::events_named(&context.root(), kind);
+    if matches!(act, Act::RefuseAdmission) {
+        context.write("agents/defaults.yaml", "min_free_memory_mb: 16777216\n");
+    }
+    let mut command = context.adjutant(["serve"]);
+    command.env("ADJUTANT_CLAUDE", fake_claude());
+    let mut client = McpClient::connect(command);
+    let arguments = json!({ "agent_name": "worker", "prompt": prompt });
+    let call = client
+        .send_request("tools/call", json!({ "name": "run_subagent", "arguments": arguments }));
+    if !matches!(act, Act::Nothing | Act::RefuseAdmission) {
+        wait_until("the turn", || (!of_kind("UserPromptSubmit").is_empty()).then_some(()));
+    }
+    // As after SIGKILL between the event and the removal of the run's file: the second start finds that again.
+    let runs = context.root().join("data/runs");
+    let files = fs::read_dir(&runs).into_iter().flatten().flatten();
+    let files = files.map(|file| (file.path(), fs::read(file.path()).unwrap()));
+    let run_files: Vec<_> = match act {
+        Act::KillServer => files.collect(),
+        _ => Vec::new(),
+    };
+    match act {
+        Act::Nothing | Act::RefuseAdmission => drop(client.answer(call)),
+        Act::CancelCall => {
+            client.notify("notifications/cancelled", json!({ "requestId": call }));
+        }
+        Act::StopByHand => {
+            let run = text(&of_kind("RunStarted")[0], "run_id").to_owned();
+            assert!(context.run(["runs", "stop", &run]).status.success());
+            client.answer(call);
+        }
+        Act::TerminateServer => {
+            kill(Pid::from_raw(i32::try_from(client.pid()).unwrap()), Signal::SIGTERM).unwrap();
+            client.wait_for_exit();
+        }
+        Act::KillServer => {
+            client.child().kill().unwrap();
+            client.child().wait().unwrap();
+        }
+        Act::KillProcess => {
+            let pid = i32::try_from(of_kind("RunStarted")[0]["pid"].as_u64().unwrap()).unwrap();
+            kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+            client.answer(call);
+        }
+    }
+    if !matches!(act, Act::KillServer) {
+        wait_until("the end", || (!of_kind("RunEnded").is_empty()).then_some(()));
+    }
+    drop(client);
+    context.write("agents/defaults.yaml", "");
+    for _ in 0..2 {
+        let mut next = context.adjutant(["run", "next", "FAKE result done"]);
+        next.env("ADJUTANT_CLAUDE", fake_claude());
+        assert!(next.output().unwrap().status.success());
+        for (path, bytes) in &run_files {
+            assert!(!path.exists(), "the run is no longer listed");
+            fs::write(path, bytes).unwrap();
+        }
+    }
+    // Sorted: the end of a killed server's run is recorded in the background, while the next run is going on.
+    let mut ends: Vec<(String, String)> = of_kind("RunEnded")
+        .iter()
+        .map(|end| (text(end, "agent_type").to_owned(), text(end, "outcome").to_owned()))
+        .collect();
+    ends.sort();
+    let end = |agent: &str, outcome: &str| (agent.to_owned(), outcome.to_owned());
+    assert_eq!(ends, [end("next", "SUCCESS"), end("next", "SUCCESS"), end("worker", outcome)]);
+    let runs = |kind: &str| {
+        let mut ids: Vec<String> =
+            of_kind(kind).iter().map(|event| text(event, "run_id").to_owned()).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(runs("RunQueued"), runs("RunEnded"));
+}
+
+/// A call that is refused before it becomes a run is in the audit log alone.
+#[test]
+fn a_refused_call_has_neither_a_beginning_nor_an_end() {
+    let context = TestContext::new();
+    let mut command = context.adjutant(["run", "nobody", "x"]);
+    assert_eq!(command.output().unwrap().status.code(), Some(3));
+    assert_eq!(context.audit_entries()[0]["error"], "AGENT_NOT_FOUND");
+    assert!(!context.root().join("data/events.jsonl").exists());
+}
+
 #[test_case(NEW)]
 #[test_case(OLD)]
-fn the_transcript_is_known_before_the_run_begins(version: &str) {
-    let Some(stage) = Stage::new(version) else { return };
-    stage.context.agent("worker", &WORKER.replace("NAME", "worker\nsession: true"));
-    let first = stage.run("worker", "SAY one");
-    assert_eq!(stage.run("worker", "SAY two")["session_id"], first["session_id"]);
-    let events = events(&stage);
-    assert_named(&events);
+fn every_event_of_a_run_has_the_transcript_path(version: &str) {
+    let Some(fixture) = ClaudeContext::new(version) else { return };
+    fixture.context.agent("worker", &WORKER.replace("NAME", "worker\nsession: true"));
+    let first = fixture.run("worker", "SAY one");
+    assert_eq!(fixture.run("worker", "SAY two")["session_id"], first["session_id"]);
+    let events = events(&fixture);
+    assert_attributed(&events);
     let paths: BTreeSet<&str> =
         events.iter().map(|event| text(event, "agent_transcript_path")).collect();
     let [path] = Vec::from_iter(paths)[..] else { panic!("one conversation: {events:#?}") };
@@ -280,20 +406,20 @@ fn the_transcript_is_known_before_the_run_begins(version: &str) {
 
 #[test_case(NEW, "Agent")]
 #[test_case(OLD, "Task")]
-fn a_native_subagent_inside_of_ours_is_recorded_with_its_own_name(version: &str, tool: &str) {
-    let Some(stage) = Stage::new(version) else { return };
+fn a_native_subagent_inside_an_agent_is_logged_under_its_own_name(version: &str, tool: &str) {
+    let Some(fixture) = ClaudeContext::new(version) else { return };
     let tools = format!("worker\ntools: [\"builtin:Bash\", \"builtin:{tool}\"]");
     let file =
         WORKER.replace("NAME", &tools).replace("[\"Bash(echo", &format!("[{tool}, \"Bash(echo"));
-    stage.context.agent("worker", &file);
+    fixture.context.agent("worker", &file);
     let task = json!({
         "description": "look", "subagent_type": "general-purpose", "run_in_background": false,
         "prompt": "CALL Bash {\"command\":\"echo inside\"}\nSAY looked",
     });
-    let report = stage.run("worker", &format!("CALL {tool} {task}\nSAY done"));
+    let report = fixture.run("worker", &format!("CALL {tool} {task}\nSAY done"));
     assert_eq!(report["result"], "done", "{report}");
-    let events = events(&stage);
-    assert_named(&events);
+    let events = events(&fixture);
+    assert_attributed(&events);
     assert_paired(&events);
     let inside: Vec<Value> =
         events.iter().filter(|event| event["agent_type"] == "general-purpose").cloned().collect();
@@ -308,9 +434,9 @@ fn a_native_subagent_inside_of_ours_is_recorded_with_its_own_name(version: &str,
     assert!(inside[2..].iter().all(|event| event["duration_ms"].is_u64()));
 }
 
-/// The real one sends it to a terminal alone.
+/// Uses the fake `claude`: the real CLI sends `Notification` only when it has a terminal.
 #[test]
-fn what_claude_wants_attention_for_is_recorded() {
+fn notifications_of_claude_are_logged() {
     let context = TestContext::new();
     context.agent("worker", &WORKER.replace("NAME", "worker"));
     let prompt = "FAKE hook Notification {\"message\":\"it waits for you\"}\nFAKE result done";
@@ -319,15 +445,15 @@ fn what_claude_wants_attention_for_is_recorded() {
     assert!(output.status.success(), "{output:?}");
     let log = std::fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
     let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_named(&events);
+    assert_attributed(&events);
     let told = events.iter().find(|event| event["hook_event_name"] == "Notification").unwrap();
     assert_eq!(told["message"], "it waits for you");
     let hooked = |name: &str| names(&events).contains(&name);
     assert!(hooked("SessionStart") && hooked("SessionEnd") && hooked("RunEnded"));
 }
 
-/// A collector on loopback: gives out every body that is posted to it.
-fn collector() -> (String, Receiver<Value>) {
+/// An OTLP collector on 127.0.0.1 that returns every body posted to it.
+fn otlp_collector() -> (String, Receiver<Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let (sender, bodies) = channel();
@@ -358,16 +484,16 @@ fn collector() -> (String, Receiver<Value>) {
 }
 
 #[test]
-fn a_run_and_its_tool_calls_are_spans_of_the_trace_they_were_asked_in() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    stage.context.agent(
+fn a_run_and_its_tool_calls_are_spans_of_the_callers_trace() {
+    let Some(fixture) = ClaudeContext::new(NEW) else { return };
+    fixture.context.agent(
         "worker",
         &WORKER.replace("NAME", "worker").replace("Bash(false)", "Bash(printenv:*)"),
     );
-    let (endpoint, bodies) = collector();
+    let (endpoint, bodies) = otlp_collector();
     let prompt =
         "CALL Bash {\"command\":\"printenv TRACEPARENT\"}\nCALL Bash {\"command\":\"touch x\"}";
-    let output = stage
+    let output = fixture
         .adjutant(["run", "worker", prompt, "--json"])
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         .env("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
@@ -388,11 +514,61 @@ fn a_run_and_its_tool_calls_are_spans_of_the_trace_they_were_asked_in() {
     );
     assert_eq!((&ran["name"], &ran["parentSpanId"]), (&json!("execute_tool Bash"), &run["spanId"]));
     assert_eq!((&ran["status"]["code"], &denied["status"]["code"]), (&json!(1), &json!(2)));
-    let handed_on = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", text(run, "spanId"));
-    assert!(stage.told().contains(&handed_on), "the process knows its place");
+    let expected_parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", text(run, "spanId"));
+    assert!(fixture.all_requests_text().contains(&expected_parent), "the process knows its place");
     let cost = run["attributes"].to_string();
     assert!(
         cost.contains("adjutant.cost_usd") && cost.contains("gen_ai.usage.input_tokens"),
         "{cost}"
     );
+}
+
+/// Three result files: one older than `log_retention`, one as old whose run is in a retained event file, one new.
+#[test]
+fn old_results_are_removed_with_the_events_that_name_them() {
+    let context = TestContext::new();
+    context.agent("helper", "---\nname: helper\ndescription: Helps\n---\nHelp.\n");
+    context.write("agents/defaults.yaml", "log_max_mb: 1\nlog_retention: 1d\n");
+    let day = Duration::from_hours(24);
+    for (name, days) in [("old", 10), ("named", 3), ("new", 0)] {
+        context.write(format!("data/results/{name}.txt"), name);
+        let file = context.root().join(format!("data/results/{name}.txt"));
+        let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+        file.set_modified(std::time::SystemTime::now() - day * days).unwrap();
+    }
+    let began = adjutant::util::now().checked_sub(day * 3).unwrap();
+    let event = |seq: usize, text: &str| {
+        let event = json!({ "format": 1, "seq": seq, "time": began.to_string(),
+            "hook_event_name": "RunEnded", "run_id": "named", "text": text });
+        format!("{event}\n")
+    };
+    let lines: String = (1..=20).map(|seq| event(seq, &"x".repeat(60_000))).collect();
+    context.write("data/events.jsonl", lines);
+    let mut command = context.adjutant(["run", "helper", "FAKE result done"]);
+    assert!(command.env("ADJUTANT_CLAUDE", fake_claude()).output().unwrap().status.success());
+    let kept = std::fs::read_dir(context.root().join("data/results")).unwrap().flatten();
+    let mut kept: Vec<_> = kept.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    kept.sort();
+    assert_eq!(kept, ["named.txt", "new.txt"]);
+}
+
+/// As in the server: a full file is rotated, and files older than `log_retention` are removed.
+#[test]
+fn hooks_rotate_the_event_log_by_the_limits_of_the_project() {
+    let context = TestContext::new();
+    context.write("agents/defaults.yaml", "log_max_mb: 1\nlog_retention: 2d\n");
+    let line = |seq: usize| format!("{{\"seq\":{seq},\"padding\":\"{}\"}}\n", "x".repeat(1000));
+    context.write("data/events.000000000007.jsonl", line(7));
+    context.write("data/events.jsonl", (8..1200).map(line).collect::<String>());
+    let data = context.root().join("data");
+    let old = fs::File::options().write(true).open(data.join("events.000000000007.jsonl")).unwrap();
+    old.set_modified(SystemTime::now() - Duration::from_hours(72)).unwrap();
+    let mut hook = context.adjutant(["hook"]).stdin(Stdio::piped()).spawn().unwrap();
+    let payload = json!({ "hook_event_name": "Notification", "session_id": "s1" });
+    hook.stdin.take().unwrap().write_all(payload.to_string().as_bytes()).unwrap();
+    assert!(hook.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(data.join("hook.log")).unwrap_or_default(), "");
+    assert!(data.join("events.000000001199.jsonl").exists(), "the full file gave way");
+    assert_eq!(fs::read_to_string(data.join("events.jsonl")).unwrap().lines().count(), 1);
+    assert!(!data.join("events.000000000007.jsonl").exists(), "the old file was removed");
 }

@@ -1,4 +1,4 @@
-//! Bundles of agents and servers: what they bring, what they cannot reach, and whose names they cannot take.
+//! Extensions (bundles of agents and servers): contents, isolation and name conflicts.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use crate::gateway_real::node_program;
 use crate::support::TestContext;
-use crate::support::mcp::{McpClient, text};
-use crate::support::stage::{NEW, Stage};
+use crate::support::claude_context::{ClaudeContext, NEW};
+use crate::support::mcp::{McpClient, result_text};
 
 const REVIEWER: &str = "---\nname: reviewer\ndescription: Reviews\n---\nYou review.\n";
 
-/// A kit with one agent, in a folder of the project or anywhere else.
-fn kit(context: &TestContext, folder: &str, servers: Value) {
+/// Writes an extension with one agent into a directory of the project or outside of it.
+fn write_extension(context: &TestContext, folder: &str, servers: Value) {
     let name = folder.rsplit('/').next().unwrap();
     let manifest = json!({
         "name": name, "mcpServers": servers,
@@ -28,7 +28,7 @@ fn json_of<const N: usize>(context: &TestContext, arguments: [&str; N]) -> Value
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
 }
 
-/// `file:line code` of everything that `check` finds.
+/// Findings of `check` as `file:line code`.
 fn findings(context: &TestContext) -> Vec<String> {
     let report = json_of(context, ["check", "--json"]);
     let found = report["diagnostics"].as_array().unwrap().iter();
@@ -40,13 +40,13 @@ fn findings(context: &TestContext) -> Vec<String> {
 }
 
 #[test]
-fn an_extension_brings_agents_and_servers_and_the_list_says_where_from() {
+fn an_extension_adds_agents_and_servers_and_list_names_their_origin() {
     let context = TestContext::new();
     let servers = json!({
         "notes": { "command": "true", "visibility": "private", "env": { "KEY": "${NOTES_KEY}" } },
         "tickets": { "httpUrl": "https://tickets.example.com/mcp" },
     });
-    kit(&context, "extensions/review-kit", servers);
+    write_extension(&context, "extensions/review-kit", servers);
     let listed = json_of(&context, ["list", "--json"]);
     assert_eq!(listed[0]["name"], "reviewer");
     assert_eq!(listed[0]["origin"], json!({ "extension": "review-kit" }));
@@ -62,7 +62,7 @@ fn an_extension_brings_agents_and_servers_and_the_list_says_where_from() {
     assert!(shown.contains("notes") && shown.contains("${NOTES_KEY}"), "{shown}");
     assert!(!shown.contains("tickets"), "a public server is nobody's before a rule grants it");
     assert!(context.run(["extensions", "check"]).status.success());
-    // Nothing is granted to anybody by the extension.
+    // An extension does not grant permissions to any agent.
     let asked = ["explain", "--agent", "reviewer", "--server", "tickets"];
     assert_eq!(context.run(asked).status.code(), Some(1));
     let asked = ["explain", "--agent", "reviewer", "--server", "notes"];
@@ -70,7 +70,7 @@ fn an_extension_brings_agents_and_servers_and_the_list_says_where_from() {
 }
 
 #[test]
-fn nothing_of_an_extension_lies_outside_of_it() {
+fn an_extension_cannot_reference_files_outside_its_directory() {
     let context = TestContext::new();
     context.write("secret/agent.md", REVIEWER);
     for (kit, path) in [
@@ -103,16 +103,16 @@ fn nothing_of_an_extension_lies_outside_of_it() {
 }
 
 #[test]
-fn a_name_that_is_there_is_not_taken_and_both_are_named() {
+fn a_name_conflict_is_reported_with_both_files() {
     let context = TestContext::new();
     context.agent("reviewer", REVIEWER);
     context.write(".mcp.json", r#"{"mcpServers": {"tickets": {"command": "true"}}}"#);
-    kit(
+    write_extension(
         &context,
         "extensions/one",
         json!({ "tickets": { "command": "true" }, "db": { "command": "true" } }),
     );
-    kit(&context, "extensions/two", json!({ "db": { "command": "true" } }));
+    write_extension(&context, "extensions/two", json!({ "db": { "command": "true" } }));
     let output = context.run(["extensions", "check"]);
     let said = String::from_utf8_lossy(&output.stderr).replace(['\n', '│'], " ");
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -137,9 +137,9 @@ fn a_name_that_is_there_is_not_taken_and_both_are_named() {
 }
 
 #[test]
-fn an_extension_is_added_whole_or_not_at_all_and_removed() {
+fn adding_an_extension_is_all_or_nothing() {
     let context = TestContext::new();
-    kit(&context, "elsewhere/review-kit", json!({}));
+    write_extension(&context, "elsewhere/review-kit", json!({}));
     let source = context.root().join("elsewhere/review-kit");
     let source = source.to_str().unwrap();
     let output = context.run(["extensions", "add", source]);
@@ -153,7 +153,7 @@ fn an_extension_is_added_whole_or_not_at_all_and_removed() {
         assert!(!context.run(["extensions", "remove", wrong]).status.success(), "{wrong}");
     }
     assert!(fs::exists(source).unwrap());
-    // A link could lead anywhere once it lies elsewhere.
+    // A symlink could point anywhere after it is copied.
     symlink("/etc", context.root().join("elsewhere/review-kit/more")).unwrap();
     let output = context.run(["extensions", "add", source]);
     assert!(!output.status.success() && !folder.exists(), "{output:?}");
@@ -164,17 +164,22 @@ fn an_extension_is_added_whole_or_not_at_all_and_removed() {
 }
 
 #[test]
-fn private_servers_are_for_its_agents_alone_and_public_ones_for_whom_the_rules_name() {
-    let (Some(stage), Some(program)) = (Stage::new(NEW), node_program("mcp-server-filesystem"))
+fn private_servers_serve_only_the_extensions_agents_and_public_ones_follow_the_rules() {
+    let (Some(fixture), Some(program)) =
+        (ClaudeContext::new(NEW), node_program("mcp-server-filesystem"))
     else {
         return;
     };
-    let context = &stage.context;
+    let context = &fixture.context;
     let server = |visibility: &str| {
         let args = ["${extensionPath}/shelf"];
         json!({ "command": program, "args": args, "visibility": visibility })
     };
-    kit(context, "extensions/kit", json!({ "own": server("private"), "common": server("public") }));
+    write_extension(
+        context,
+        "extensions/kit",
+        json!({ "own": server("private"), "common": server("public") }),
+    );
     let trusting =
         REVIEWER.replace("---\nYou", "policy: { mcp_servers: { own: { trust: true } } }\n---\nYou");
     context.write("extensions/kit/agents/reviewer/agent.md", trusting);
@@ -188,25 +193,25 @@ fn private_servers_are_for_its_agents_alone_and_public_ones_for_whom_the_rules_n
         r#"{"agents": {"main": {"allow": {"servers": ["*"]}}, "outsider": {"allow": {"servers": ["*"]}}, "poor": {}}}"#,
     );
     let book = json!({ "path": context.root().join("extensions/kit/shelf/book.txt") });
-    let report = stage.run("reviewer", &format!("CALL mcp__own__read_text_file {book}"));
+    let report = fixture.run("reviewer", &format!("CALL mcp__own__read_text_file {book}"));
     assert!(report["result"].as_str().unwrap().contains("Ishmael"), "{report}");
-    let report = stage.run("outsider", "SAY hello");
+    let report = fixture.run("outsider", "SAY hello");
     assert_eq!(report["code"], "SERVER_UNAVAILABLE", "an agent outside cannot have it: {report}");
-    let mut client = McpClient::connect(stage.adjutant(["serve"]));
+    let mut client = McpClient::connect(fixture.adjutant(["serve"]));
     let execute = |client: &mut McpClient, agent: &str, server: &str| {
         let call =
             json!({ "agent_id": agent, "server": server, "tool": "read_text_file", "args": book });
-        client.call("execute_tool", call)
+        client.call_tool("execute_tool", call)
     };
     let common = execute(&mut client, "main", "common");
-    assert!(text(&common).contains("Ishmael"), "{common}");
+    assert!(result_text(&common).contains("Ishmael"), "{common}");
     let denied = execute(&mut client, "poor", "common");
-    assert!(text(&denied).contains("DENIED_BY_POLICY"), "{denied}");
+    assert!(result_text(&denied).contains("DENIED_BY_POLICY"), "{denied}");
     for name in ["own", "kit/own", "kit:own", "reviewer:own", "mcp__own", "OWN", "own "] {
         let hidden = execute(&mut client, "main", name);
-        assert!(!text(&hidden).contains("Ishmael"), "{name}: {hidden}");
+        assert!(!result_text(&hidden).contains("Ishmael"), "{name}: {hidden}");
     }
-    let servers = client.call("list_servers", json!({ "agent_id": "main" }));
+    let servers = client.call_tool("list_servers", json!({ "agent_id": "main" }));
     assert!(
         servers.to_string().contains("common") && !servers.to_string().contains("own"),
         "{servers}"
@@ -214,29 +219,31 @@ fn private_servers_are_for_its_agents_alone_and_public_ones_for_whom_the_rules_n
 }
 
 #[test]
-fn a_server_follows_the_extensions_folder() {
+fn a_running_server_follows_the_extensions_directory() {
     let context = TestContext::new();
     context.agent("first", "---\nname: first\ndescription: First\n---\nYou are first.\n");
     let mut client = McpClient::connect(context.adjutant(["serve"]));
     let listed = |client: &mut McpClient| client.request("tools/list", json!({})).to_string();
     assert!(!listed(&mut client).contains("Reviews"));
-    kit(&context, "extensions/kit", json!({ "common": { "command": "true" } }));
+    write_extension(&context, "extensions/kit", json!({ "common": { "command": "true" } }));
     while !(listed(&mut client).contains("Reviews") && listed(&mut client).contains("execute_tool"))
     {
-        client
-            .await_notification(|message| message["method"] == "notifications/tools/list_changed");
+        client.wait_for_notification(|message| {
+            message["method"] == "notifications/tools/list_changed"
+        });
     }
     fs::remove_dir_all(context.root().join("extensions/kit")).unwrap();
     while listed(&mut client).contains("Reviews") {
-        client
-            .await_notification(|message| message["method"] == "notifications/tools/list_changed");
+        client.wait_for_notification(|message| {
+            message["method"] == "notifications/tools/list_changed"
+        });
     }
 }
 
 #[test]
-fn a_gemini_extension_is_read_and_of_two_manifests_one_counts() {
+fn a_gemini_manifest_is_read_unless_there_is_an_own_manifest() {
     let context = TestContext::new();
-    kit(&context, "extensions/other-kit", json!({}));
+    write_extension(&context, "extensions/other-kit", json!({}));
     let folder = context.root().join("extensions/other-kit");
     fs::remove_file(folder.join("extension.json")).unwrap();
     let manifest = json!({

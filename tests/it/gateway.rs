@@ -1,23 +1,23 @@
-//! `adjutant gateway` from outside: a client on one side, misbehaving servers on the other.
+//! `adjutant gateway` as a process: a client on one side, faulty servers on the other.
 
+mod audit_and_secrets;
+mod client_lines;
+mod fault_table;
 mod faults;
+mod framing;
+mod framing_properties;
 mod hostile_network;
-#[path = "gateway/mock_http_server.rs"]
-pub(crate) mod http_server;
 mod logs;
+pub(crate) mod mock_http_server;
 mod network;
-#[path = "gateway/resources_and_prompts.rs"]
-mod offers;
+mod oauth;
 mod pass_through;
-#[path = "gateway/audit_and_secrets.rs"]
-mod records;
+mod permissions;
+mod relay_server;
 mod reload;
-#[path = "gateway/permissions.rs"]
-mod rights;
-#[path = "gateway/server_processes.rs"]
-mod servers;
-#[path = "gateway/oauth.rs"]
-mod sign_in;
+mod resource_owners;
+mod resources_and_prompts;
+mod server_processes;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -27,29 +27,29 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::TestContext;
-use crate::support::fake::build_example;
-use crate::support::mcp::{McpClient, text};
+use crate::support::fake_claude::build_example;
+use crate::support::mcp::{McpClient, result_text};
 
-/// Rules under which `dev` may use everything and `guest` nothing but `echo` of `good`.
+/// Rules under which `dev` may use everything and `guest` only `echo` of `good`.
 const RULES: &str = r#"{"agents": {
     "dev": {"allow": {"servers": ["*"]}},
     "guest": {"allow": {"servers": ["good"], "tools": {"good": ["echo"]}}}
 }}"#;
 
-/// The server with every fault; `cargo test --test it` alone does not build it.
+/// Path of the faulty server, built on first use: `cargo test --test it` alone does not build it.
 pub(crate) fn faulty() -> String {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let path = BUILT.get_or_init(|| build_example("faulty_mcp_server"));
     path.display().to_string()
 }
 
-/// A gateway in a project of its own.
-struct Stage {
+/// A project with a gateway.
+struct GatewayContext {
     context: TestContext,
 }
 
-impl Stage {
-    /// With these servers and [`RULES`].
+impl GatewayContext {
+    /// A project with these servers and [`RULES`].
     fn new(servers: &Value) -> Self {
         let context = TestContext::new();
         context.write(".mcp.json", json!({ "mcpServers": servers }).to_string());
@@ -57,7 +57,7 @@ impl Stage {
         Self { context }
     }
 
-    /// With one server `good` and one per further mode, named like it.
+    /// A project with one faulty server per mode, named after its mode.
     fn with(modes: &[&str]) -> Self {
         let entry = |mode: &str| (mode.to_owned(), json!({ "command": faulty(), "args": [mode] }));
         Self::new(&modes.iter().map(|mode| entry(mode)).collect::<serde_json::Map<_, _>>().into())
@@ -82,22 +82,22 @@ impl Stage {
 
 fn execute(client: &mut McpClient, server: &str, tool: &str, args: Value) -> Value {
     let arguments = json!({ "agent_id": "dev", "server": server, "tool": tool, "args": args });
-    client.call("execute_tool", arguments)
+    client.call_tool("execute_tool", arguments)
 }
 
-fn said(client: &mut McpClient, server: &str, tool: &str) -> String {
+fn call_tool_text(client: &mut McpClient, server: &str, tool: &str) -> String {
     let result = execute(client, server, tool, json!({}));
     assert_ne!(result["isError"], true, "{result}");
-    text(&result).to_owned()
+    result_text(&result).to_owned()
 }
 
-/// The code of a refusal or failure.
-fn code(result: &Value) -> &str {
+/// Error code of a refused or failed call.
+fn error_code(result: &Value) -> &str {
     assert_eq!(result["isError"], true, "{result}");
-    text(result).split(':').next().unwrap()
+    result_text(result).split(':').next().unwrap()
 }
 
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         if let Some(found) = look() {

@@ -1,4 +1,4 @@
-//! Real servers behind the gateway, and real clients before it: everything as if nothing stood between.
+//! Real servers behind the gateway and real clients in front of it: results equal those without the gateway.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,24 +9,28 @@ use serde_json::{Map, Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
-use crate::support::mcp::{McpClient, text};
+use crate::support::mcp::{McpClient, result_text};
 
 const RULES: &str = r#"{"agents": {"dev": {"allow": {"servers": ["*"]}}}}"#;
 
-/// The folder with the packages, installed once; `None` where the tool for it is missing.
-fn packages(kind: &'static str, list: &str, install: fn(&Path) -> Output) -> Option<PathBuf> {
+/// The directory with the packages, installed once. `None` if the package manager is missing.
+fn install_packages(
+    kind: &'static str,
+    list: &str,
+    install: fn(&Path) -> Output,
+) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mcp-servers").join(kind);
     fs::create_dir_all(&folder).unwrap();
     let lock = fs::File::create(folder.join(".lock")).unwrap();
     lock.lock().unwrap();
-    let wanted = fs::read_to_string(source(list)).unwrap();
-    let stamp = folder.join(".installed");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+    let wanted = fs::read_to_string(test_source(list)).unwrap();
+    let marker_file = folder.join(".installed");
+    if fs::read_to_string(&marker_file).is_ok_and(|installed| installed == wanted) {
         return Some(folder);
     }
     let output = install(&folder);
     if output.status.success() {
-        fs::write(stamp, wanted).unwrap();
+        fs::write(marker_file, wanted).unwrap();
         return Some(folder);
     }
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -35,12 +39,12 @@ fn packages(kind: &'static str, list: &str, install: fn(&Path) -> Output) -> Opt
     None
 }
 
-pub(crate) fn source(name: &str) -> PathBuf {
+pub(crate) fn test_source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp-servers").join(name)
 }
 
-fn shell(script: &str, folder: &Path) -> Output {
-    let sources = source("");
+fn run_shell(script: &str, folder: &Path) -> Output {
+    let sources = test_source("");
     Command::new("sh")
         .args(["-ec", script])
         .env("SOURCES", sources)
@@ -49,46 +53,46 @@ fn shell(script: &str, folder: &Path) -> Output {
         .unwrap()
 }
 
-pub(crate) fn node() -> Option<&'static PathBuf> {
+pub(crate) fn node_packages() -> Option<&'static PathBuf> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let install = |folder: &Path| {
-        shell(
-            // The inspector's CLI reads the `package.json` of the inspector that it is usually a part of.
+        run_shell(
+            // The inspector's CLI reads the `package.json` of the inspector package, which is not installed.
             "cp \"$SOURCES\"/package*.json . && npm ci --no-audit --no-fund --ignore-scripts >&2
              echo '{\"name\":\"@modelcontextprotocol/inspector\",\"version\":\"1.0.3\"}' > node_modules/@modelcontextprotocol/package.json",
             folder,
         )
     };
-    FOLDER.get_or_init(|| packages("node", "package-lock.json", install)).as_ref()
+    FOLDER.get_or_init(|| install_packages("node", "package-lock.json", install)).as_ref()
 }
 
-fn python() -> Option<&'static PathBuf> {
+fn python_packages() -> Option<&'static PathBuf> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let install = |folder: &Path| {
-        shell(
+        run_shell(
             "python3 -m venv --clear venv && venv/bin/pip -q install -r \"$SOURCES\"/requirements.txt >&2",
             folder,
         )
     };
-    FOLDER.get_or_init(|| packages("python", "requirements.txt", install)).as_ref()
+    FOLDER.get_or_init(|| install_packages("python", "requirements.txt", install)).as_ref()
 }
 
 pub(crate) fn node_program(name: &str) -> Option<String> {
-    Some(node()?.join("node_modules/.bin").join(name).display().to_string())
+    Some(node_packages()?.join("node_modules/.bin").join(name).display().to_string())
 }
 
 pub(crate) fn python_program(name: &str) -> Option<String> {
-    Some(python()?.join("venv/bin").join(name).display().to_string())
+    Some(python_packages()?.join("venv/bin").join(name).display().to_string())
 }
 
-/// A server, twice: as the gateway starts it, and as a client starts it directly.
-struct Pair {
+/// Two instances of one server: behind the gateway, and connected directly.
+struct ServerPair {
     _context: TestContext,
-    through: McpClient,
+    gateway: McpClient,
     direct: McpClient,
 }
 
-impl Pair {
+impl ServerPair {
     fn new(
         context: TestContext,
         program: &str,
@@ -103,33 +107,34 @@ impl Pair {
         let mut command = Command::new(program);
         command.args(arguments).envs(variables.iter().copied()).current_dir(context.root());
         command.env_remove("NODE_OPTIONS");
-        let through = McpClient::connect(context.adjutant(["gateway"]));
-        Self { through, direct: McpClient::connect(command), _context: context }
+        let gateway = McpClient::connect(context.adjutant(["gateway"]));
+        Self { gateway, direct: McpClient::connect(command), _context: context }
     }
 
-    /// Calls a tool both ways; a protocol error counts as a result.
-    fn both(&mut self, tool: &str, arguments: &Value) -> (Value, Value) {
+    /// Calls a tool through the gateway and directly; returns protocol errors like results.
+    fn call_both(&mut self, tool: &str, arguments: &Value) -> (Value, Value) {
         let without_id = |mut answer: Value| {
             answer.as_object_mut().unwrap().shift_remove("id");
             answer
         };
         let request =
             json!({ "agent_id": "dev", "server": "real", "tool": tool, "args": arguments });
-        let through = without_id(self.through.call("execute_tool", request));
-        (through, without_id(self.direct.call(tool, arguments.clone())))
+        let through = without_id(self.gateway.call_tool("execute_tool", request));
+        (through, without_id(self.direct.call_tool(tool, arguments.clone())))
     }
 
-    fn same(&mut self, tool: &str, arguments: &Value) -> Value {
-        let (through, direct) = self.both(tool, arguments);
+    fn assert_same(&mut self, tool: &str, arguments: &Value) -> Value {
+        let (through, direct) = self.call_both(tool, arguments);
         assert_eq!(through.to_string(), direct.to_string(), "{tool}");
         through
     }
 
-    /// The names of all tools; their definitions are the same both ways.
+    /// Names of all tools; asserts that the definitions through the gateway equal the direct ones.
     fn tools(&mut self) -> Vec<String> {
         let listed = self.direct.request("tools/list", json!({}))["tools"].clone();
-        let answer =
-            self.through.call("get_server_tools", json!({ "agent_id": "dev", "server": "real" }));
+        let answer = self
+            .gateway
+            .call_tool("get_server_tools", json!({ "agent_id": "dev", "server": "real" }));
         assert_eq!(answer["structuredContent"]["tools"].to_string(), listed.to_string());
         listed
             .as_array()
@@ -143,7 +148,7 @@ impl Pair {
 #[test]
 fn server_everything() {
     let Some(program) = node_program("mcp-server-everything") else { return };
-    let mut pair = Pair::new(TestContext::new(), &program, &["stdio"], &[]);
+    let mut pair = ServerPair::new(TestContext::new(), &program, &["stdio"], &[]);
     for tool in pair.tools() {
         let arguments = match tool.as_str() {
             "echo" => json!({ "message": "grüße\u{1f600}\n" }),
@@ -160,25 +165,27 @@ fn server_everything() {
             _ => json!({}),
         };
         match tool.as_str() {
-            // The gateway gives a server a smaller environment, on purpose.
+            // The gateway gives servers a smaller environment, on purpose.
             "get-env" => {
-                let (through, direct) = pair.both(&tool, &arguments);
-                assert!(text(&through).contains("PATH") && text(&direct).contains("PATH"));
+                let (through, direct) = pair.call_both(&tool, &arguments);
+                assert!(
+                    result_text(&through).contains("PATH") && result_text(&direct).contains("PATH")
+                );
             }
-            // These answer with the time or with ids of their own.
+            // These tools answer with the time or with generated ids.
             "get-resource-reference" | "gzip-file-as-resource" | "simulate-research-query" => {
-                let (through, direct) = pair.both(&tool, &arguments);
+                let (through, direct) = pair.call_both(&tool, &arguments);
                 let shape = |value: &Value| {
                     (value["isError"].clone(), value["content"].as_array().map(Vec::len))
                 };
                 assert_eq!(shape(&through), shape(&direct), "{tool}: {through} {direct}");
             }
-            _ => drop(pair.same(&tool, &arguments)),
+            _ => drop(pair.assert_same(&tool, &arguments)),
         }
     }
-    let image = pair.same("get-tiny-image", &json!({}));
+    let image = pair.assert_same("get-tiny-image", &json!({}));
     assert_eq!(image["content"][1]["type"], "image");
-    pair.same("get-sum", &json!({ "a": "not a number" }));
+    pair.assert_same("get-sum", &json!({ "a": "not a number" }));
 }
 
 #[test]
@@ -188,7 +195,7 @@ fn server_filesystem() {
     context.write("files/a.txt", "one\ntwo\nthree\n").write("files/sub/b.txt", "b");
     let root = context.root().join("files").display().to_string();
     let path = |name: &str| format!("{root}/{name}");
-    let mut pair = Pair::new(context, &program, &[&root], &[]);
+    let mut pair = ServerPair::new(context, &program, &[&root], &[]);
     for tool in pair.tools() {
         let arguments = match tool.as_str() {
             "read_file" | "read_text_file" | "read_media_file" | "get_file_info" => {
@@ -204,9 +211,9 @@ fn server_filesystem() {
             "move_file" => json!({ "source": path("sub/b.txt"), "destination": path("a.txt") }),
             _ => json!({ "path": root }),
         };
-        pair.same(&tool, &arguments);
+        pair.assert_same(&tool, &arguments);
     }
-    let outside = pair.same("read_text_file", &json!({ "path": "/etc/passwd" }));
+    let outside = pair.assert_same("read_text_file", &json!({ "path": "/etc/passwd" }));
     assert_eq!(outside["isError"], true, "{outside}");
 }
 
@@ -215,13 +222,13 @@ fn server_memory() {
     let Some(program) = node_program("mcp-server-memory") else { return };
     let context = TestContext::new();
     let root = context.root().display().to_string();
-    // Each side has a store of its own: the calls change it.
+    // Each instance has its own store: the calls change it.
     let file = format!("{root}/$SIDE.jsonl");
     let wrapper =
         format!("#!/bin/sh\nexport MEMORY_FILE_PATH=\"{root}/memory-$$.jsonl\"\nexec {program}\n");
     context.write("memory.sh", wrapper);
     let script = format!("{root}/memory.sh");
-    let mut pair = Pair::new(context, "sh", &[&script], &[("UNUSED", &file)]);
+    let mut pair = ServerPair::new(context, "sh", &[&script], &[("UNUSED", &file)]);
     let entity = json!({ "name": "tea", "entityType": "drink", "observations": ["hot"] });
     let relation = json!({ "from": "tea", "to": "tea", "relationType": "is" });
     let order = [
@@ -243,7 +250,7 @@ fn server_memory() {
     ];
     let mut names = pair.tools();
     for (tool, arguments) in order {
-        pair.same(tool, &arguments);
+        pair.assert_same(tool, &arguments);
         names.retain(|name| name != tool);
     }
     assert!(names.is_empty(), "tools that were not called: {names:?}");
@@ -252,16 +259,17 @@ fn server_memory() {
 #[test]
 fn mcp_server_time() {
     let Some(program) = python_program("mcp-server-time") else { return };
-    let mut pair = Pair::new(TestContext::new(), &program, &["--local-timezone", "UTC"], &[]);
+    let mut pair = ServerPair::new(TestContext::new(), &program, &["--local-timezone", "UTC"], &[]);
     assert_eq!(pair.tools().len(), 2);
-    let (through, direct) = pair.both("get_current_time", &json!({ "timezone": "Asia/Tokyo" }));
+    let (through, direct) =
+        pair.call_both("get_current_time", &json!({ "timezone": "Asia/Tokyo" }));
     // The seconds may differ between the two calls.
-    let day = |value: &Value| text(value).split('T').next().unwrap_or_default().to_owned();
+    let day = |value: &Value| result_text(value).split('T').next().unwrap_or_default().to_owned();
     assert_eq!(day(&through), day(&direct));
     let times =
         json!({ "source_timezone": "UTC", "time": "12:30", "target_timezone": "Asia/Tokyo" });
-    pair.same("convert_time", &times);
-    pair.same("convert_time", &json!({ "source_timezone": "Nowhere" }));
+    pair.assert_same("convert_time", &times);
+    pair.assert_same("convert_time", &json!({ "source_timezone": "Nowhere" }));
 }
 
 #[test]
@@ -270,13 +278,13 @@ fn mcp_server_git() {
     let context = TestContext::new();
     context.write("repo/a.txt", "a\n");
     let repo = context.root().join("repo");
-    let made = shell(
+    let made = run_shell(
         "git init -q -b main . && git add . && git -c user.name=a -c user.email=a@example.com commit -qm one && echo b > b.txt",
         &repo,
     );
     assert!(made.status.success(), "{made:?}");
     let repo = repo.display().to_string();
-    let mut pair = Pair::new(context, &program, &["--repository", &repo], &[]);
+    let mut pair = ServerPair::new(context, &program, &["--repository", &repo], &[]);
     for tool in pair.tools() {
         let mut arguments = json!({ "repo_path": repo });
         let more = match tool.as_str() {
@@ -284,17 +292,17 @@ fn mcp_server_git() {
             "git_add" => json!({ "files": ["none.txt"] }),
             "git_branch" => json!({ "branch_type": "local" }),
             "git_create_branch" | "git_checkout" => json!({ "branch_name": "main" }),
-            // A commit has a time and therefore another name each time: an error is the same.
+            // A commit hash depends on the time: the invalid message makes both calls fail with the same error.
             "git_commit" => json!({ "message": 5 }),
             _ => json!({}),
         };
         arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        pair.same(&tool, &arguments);
+        pair.assert_same(&tool, &arguments);
     }
 }
 
-/// A project with server-everything behind the gateway, and how to start that.
-pub(crate) fn everything() -> Option<(TestContext, String)> {
+/// A project with server-everything behind the gateway, and the path of the `adjutant` binary.
+pub(crate) fn project_with_everything() -> Option<(TestContext, String)> {
     let program = node_program("mcp-server-everything")?;
     let context = TestContext::new();
     let entry = json!({ "command": program, "args": ["stdio"] });
@@ -304,43 +312,43 @@ pub(crate) fn everything() -> Option<(TestContext, String)> {
     Some((context, gateway))
 }
 
-pub(crate) fn said(command: &mut Command, context: &TestContext) -> String {
+pub(crate) fn stdout_of(command: &mut Command, context: &TestContext) -> String {
     let output = command.current_dir(context.root()).env("HOME", context.home()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// `serve` has `run_subagent` and `run_subagents` before the gateway's three.
+/// `serve` lists `run_subagent` and `run_subagents` before the three tools of the gateway.
 #[test_case("gateway", 3)]
 #[test_case("serve", 5)]
 fn the_typescript_sdk_works(command: &str, tools: usize) {
-    let Some((context, adjutant)) = everything() else { return };
-    // Beside its packages: that is where node looks for them.
-    let script = node().unwrap().join(format!("client-{command}.mjs"));
-    fs::copy(source("client.mjs"), &script).unwrap();
-    let said = said(Command::new("node").arg(&script).args([&adjutant, command]), &context);
+    let Some((context, adjutant)) = project_with_everything() else { return };
+    // Next to the packages: Node.js resolves imports from there.
+    let script = node_packages().unwrap().join(format!("client-{command}.mjs"));
+    fs::copy(test_source("client.mjs"), &script).unwrap();
+    let said = stdout_of(Command::new("node").arg(&script).args([&adjutant, command]), &context);
     assert_eq!(said, format!("2025-11-25 {tools} tools; Echo: hello; progress; image/png"));
 }
 
 #[test_case("gateway", 3)]
 #[test_case("serve", 5)]
 fn the_python_sdk_works(command: &str, tools: usize) {
-    let Some((context, adjutant)) = everything() else { return };
+    let Some((context, adjutant)) = project_with_everything() else { return };
     let Some(python) = python_program("python") else { return };
-    let script = source("client.py");
-    let said = said(Command::new(python).arg(&script).args([&adjutant, command]), &context);
+    let script = test_source("client.py");
+    let said = stdout_of(Command::new(python).arg(&script).args([&adjutant, command]), &context);
     assert_eq!(said, format!("2026-07-28 {tools} tools; Echo: hello; image/png"));
 }
 
 #[test_case("gateway", 3)]
 #[test_case("serve", 5)]
 fn the_inspector_works(command: &str, tools: usize) {
-    let Some((context, adjutant)) = everything() else { return };
+    let Some((context, adjutant)) = project_with_everything() else { return };
     let inspector = node_program("mcp-inspector-cli").unwrap();
     let inspect = |method: &str, more: &[&str]| -> Value {
         let mut inspection = Command::new(&inspector);
         inspection.args(["--cli", &adjutant, command, "--method", method]).args(more);
-        serde_json::from_str(&said(&mut inspection, &context)).unwrap()
+        serde_json::from_str(&stdout_of(&mut inspection, &context)).unwrap()
     };
     let listed = inspect("tools/list", &[]);
     assert_eq!(listed["tools"].as_array().map(Vec::len), Some(tools), "{listed}");
@@ -348,5 +356,5 @@ fn the_inspector_works(command: &str, tools: usize) {
     let mut arguments = vec!["--tool-name", "execute_tool"];
     arguments.extend(wanted.iter().flat_map(|argument| ["--tool-arg", argument]));
     let called = inspect("tools/call", &arguments);
-    assert_eq!(text(&called), "The sum of 2 and 3 is 5.", "{called}");
+    assert_eq!(result_text(&called), "The sum of 2 and 3 is 5.", "{called}");
 }

@@ -1,13 +1,11 @@
-//! Over HTTP: who is let in, as whom, how much of it, and how it ends.
+//! HTTP server: authentication, Host and Origin checks, sessions, limits, health pages, shutdown.
 
+mod half_open;
 mod metrics;
-#[path = "http/slow_clients.rs"]
-mod patience;
-#[path = "http/unauthenticated.rs"]
-mod strangers;
+mod slow_clients;
+mod stdio_and_http;
 mod tls;
-#[path = "http/stdio_and_http.rs"]
-mod together;
+mod unauthenticated;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,47 +16,71 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
-use crate::support::http::{Request, initialize, modern_post};
+use crate::support::http::{HttpRequest, initialize_request, stateless_post};
 use crate::support::mcp::McpClient;
 
-const FOR_BOT: &str = "---\nname: helper\ndescription: Helps\nallowed_callers: [bot]\n---\nHelp.\n";
+const BOT_AGENT: &str =
+    "---\nname: helper\ndescription: Helps\nallowed_callers: [bot]\n---\nHelp.\n";
 
 fn project() -> TestContext {
     let context = TestContext::new();
-    context.agent("helper", FOR_BOT);
+    context.agent("helper", BOT_AGENT);
     context
 }
 
-fn audit(context: &TestContext) -> Vec<Value> {
+fn audit_entries(context: &TestContext) -> Vec<Value> {
     let text = std::fs::read_to_string(context.root().join("data/audit.jsonl")).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn refusals(context: &TestContext) -> Vec<String> {
-    let lines = audit(context).into_iter().filter(|line| line["operation"] == "http_request");
+fn refused_request_codes(context: &TestContext) -> Vec<String> {
+    let lines =
+        audit_entries(context).into_iter().filter(|line| line["operation"] == "http_request");
     lines.map(|line| line["error"].as_str().unwrap().to_owned()).collect()
 }
 
-fn tools_of(token: &str, server: &crate::support::http::HttpServer) -> String {
-    let answer = server.send(&modern_post(token, 1, "tools/list", json!({})));
+fn run_subagent_description(token: &str, server: &crate::support::http::HttpServer) -> String {
+    let answer = server.send(&stateless_post(token, 1, "tools/list", json!({})));
     answer.message()["result"]["tools"][0]["description"].as_str().unwrap().to_owned()
 }
 
+/// Another process holds the lock of the audit log. The entry is written later: it did not wait 5 s and fail.
 #[test]
-fn the_name_of_the_token_is_the_caller_in_both_revisions() {
+fn a_refusal_does_not_wait_for_the_audit_lock() {
     let context = project();
-    let (bot, ci) = (context.token("bot"), context.token("ci"));
+    let token = context.create_token("bot");
     let server = context.serve_http([]);
-    assert!(tools_of(&bot, &server).contains("helper: Helps"));
-    assert!(!tools_of(&ci, &server).contains("helper"));
+    assert_eq!(server.post(&token, &initialize_request()).status, 200);
+    assert_eq!(server.post("wrong", &initialize_request()).status, 401);
+    let before = refused_request_codes(&context);
+    let head = context.root().join("data/audit.jsonl.head");
+    let head = std::fs::OpenOptions::new().write(true).open(head).unwrap();
+    head.lock().unwrap();
+    assert_eq!(server.post("", &initialize_request()).status, 401);
+    assert_eq!(server.post(&token, &initialize_request()).status, 200);
+    assert_eq!(refused_request_codes(&context), before);
+    drop(head);
+    while refused_request_codes(&context).len() == before.len() {
+        std::thread::yield_now();
+    }
+    assert_eq!(refused_request_codes(&context).last().unwrap(), "NO_TOKEN");
+}
 
-    let begun = server.post(&ci, &initialize());
+#[test]
+fn the_token_name_is_the_caller_in_both_protocol_revisions() {
+    let context = project();
+    let (bot, ci) = (context.create_token("bot"), context.create_token("ci"));
+    let server = context.serve_http([]);
+    assert!(run_subagent_description(&bot, &server).contains("helper: Helps"));
+    assert!(!run_subagent_description(&ci, &server).contains("helper"));
+
+    let begun = server.post(&ci, &initialize_request());
     let session = begun.header("mcp-session-id").expect("a session").to_owned();
     let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let of_session = |message: &Value| {
-        Request::post(&ci, message)
-            .with("Mcp-Session-Id", &session)
-            .with("MCP-Protocol-Version", "2025-11-25")
+        HttpRequest::post(&ci, message)
+            .with_header("Mcp-Session-Id", &session)
+            .with_header("MCP-Protocol-Version", "2025-11-25")
     };
     assert_eq!(server.send(&of_session(&ready)).status, 202);
     let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
@@ -74,31 +96,33 @@ fn the_name_of_the_token_is_the_caller_in_both_revisions() {
 
 #[test_case("Host", "evil.example.com" => 403; "j1 a foreign host")]
 #[test_case("Host", "localhost:1234" => 200; "j1 localhost")]
-#[test_case("Origin", "http://evil.example.com" => 403; "j1 a foreign page")]
-#[test_case("Origin", "null" => 403; "j1 a page from nowhere")]
-#[test_case("Origin", "http://localhost:3000" => 200; "j1 a page of this machine")]
-fn j1_sources(header: &str, value: &str) -> u16 {
+#[test_case("Origin", "http://evil.example.com" => 403; "j1 a foreign origin")]
+#[test_case("Origin", "null" => 403; "j1 a null origin")]
+#[test_case("Origin", "http://localhost:3000" => 200; "j1 a local origin")]
+fn j1_foreign_hosts_and_origins_are_rejected(header: &str, value: &str) -> u16 {
     let context = project();
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     let server = context.serve_http([]);
-    let request = Request::post(&token, &initialize());
-    let request = if header == "Host" { request.without("Host") } else { request };
-    server.send(&request.with(header, value)).status
+    let request = HttpRequest::post(&token, &initialize_request());
+    let request = if header == "Host" { request.without_header("Host") } else { request };
+    server.send(&request.with_header(header, value)).status
 }
 
 #[test]
-fn j1_a_double_origin_is_refused_and_every_refusal_is_audited() {
+fn j1_a_repeated_origin_is_rejected_and_audited() {
     let context = project();
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     let server = context.serve_http([]);
     let local = "http://localhost:80";
-    let twice = Request::post(&token, &initialize()).with("Origin", local).with("Origin", local);
+    let twice = HttpRequest::post(&token, &initialize_request())
+        .with_header("Origin", local)
+        .with_header("Origin", local);
     assert_eq!(server.send(&twice).status, 403);
-    assert_eq!(refusals(&context), ["FOREIGN_ORIGIN"]);
+    assert_eq!(refused_request_codes(&context), ["FOREIGN_ORIGIN"]);
 }
 
 #[test]
-fn j1_no_open_door() {
+fn j1_serving_without_tokens_requires_insecure_local_on_loopback() {
     let context = project();
     let said = |arguments: [&str; 4]| {
         let output = context.run(arguments);
@@ -109,84 +133,116 @@ fn j1_no_open_door() {
     assert!(said(["gateway", "--http", "0.0.0.0:0", "--insecure-local"]).contains("loopback"));
     let server = context.serve_http(["--insecure-local"]);
     server.wait_for("WARNING: --insecure-local");
-    assert_eq!(server.post("", &initialize()).status, 200);
-    assert_eq!(server.post("wrong", &initialize()).status, 401, "a wrong token is still wrong");
+    assert_eq!(server.post("", &initialize_request()).status, 200);
+    assert_eq!(
+        server.post("wrong", &initialize_request()).status,
+        401,
+        "a wrong token is still wrong"
+    );
 }
 
 #[test]
-fn j2_tokens_are_asked_for_and_revoked_at_once() {
+fn j2_tokens_are_required_and_revocation_is_immediate() {
     let context = project();
-    let (token, expired) = (context.token("bot"), {
+    let (token, expired) = (context.create_token("bot"), {
         let output = context.run(["token", "new", "bot", "--expires", "1s"]);
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     });
     let server = context.serve_http([]);
-    let missing = server.post("", &initialize());
+    let missing = server.post("", &initialize_request());
     assert_eq!(missing.status, 401);
     assert!(missing.header("www-authenticate").unwrap().starts_with("Bearer"));
     assert!(missing.body.contains("adjutant token new CALLER"), "{missing:?}");
-    assert_eq!(server.post("adjutant_wrong", &initialize()).status, 401);
-    let basic = Request::post("", &initialize()).with("Authorization", &format!("Basic {token}"));
+    assert_eq!(server.post("adjutant_wrong", &initialize_request()).status, 401);
+    let basic = HttpRequest::post("", &initialize_request())
+        .with_header("Authorization", &format!("Basic {token}"));
     assert_eq!(server.send(&basic).status, 401);
     let end = Instant::now() + Duration::from_secs(20);
-    while server.post(&expired, &initialize()).status != 401 {
+    while server.post(&expired, &initialize_request()).status != 401 {
         assert!(Instant::now() < end, "a token outlives its time");
     }
-    assert_eq!(server.post(&token, &initialize()).status, 200);
+    assert_eq!(server.post(&token, &initialize_request()).status, 200);
     assert!(context.run(["token", "revoke", "bot"]).status.success());
-    assert_eq!(server.post(&token, &initialize()).status, 401);
-    let refused = refusals(&context);
+    assert_eq!(server.post(&token, &initialize_request()).status, 401);
+    let refused = refused_request_codes(&context);
     assert_eq!(refused, ["NO_TOKEN", "WRONG_TOKEN", "EXPIRED_TOKEN"], "alike ones are one line");
     let stored = std::fs::read_to_string(context.root().join("data/audit.jsonl")).unwrap();
     assert!(!stored.contains(&token) && !stored.contains("adjutant_wrong"));
 }
 
 #[test]
-fn j3_a_session_is_of_no_use_to_another_caller() {
+fn nobody_is_let_in_while_the_tokens_cannot_be_read() {
     let context = project();
-    let (bot, ci) = (context.token("bot"), context.token("ci"));
+    let token = context.create_token("bot");
+    let path = context.root().join("data/tokens.json");
+    let stored = std::fs::read_to_string(&path).unwrap();
     let server = context.serve_http([]);
-    let begun = server.post(&bot, &initialize());
+    std::fs::write(&path, stored.replace("\"caller\"", "\"admin\"")).unwrap();
+    for presented in [token.as_str(), "adjutant_wrong"] {
+        let refused = server.post(presented, &initialize_request());
+        let reason = "STORE_UNAVAILABLE: `data/tokens.json` cannot be read: line 6 is not valid.";
+        assert_eq!((refused.status, refused.body.starts_with(reason)), (503, true), "{refused:?}");
+        assert!(!refused.body.contains("admin"), "a stranger sees nothing of the file");
+    }
+    assert_eq!(server.post("", &initialize_request()).status, 401);
+    let other = context.run(["serve", "--http", "127.0.0.1:0"]);
+    let stderr = String::from_utf8(other.stderr).unwrap();
+    assert!(
+        stderr.contains(&format!("`{}` cannot be read: unknown field `admin`", path.display()))
+    );
+    std::fs::write(&path, stored).unwrap();
+    assert_eq!(server.post(&token, &initialize_request()).status, 200);
+    assert_eq!(refused_request_codes(&context), ["STORE_UNAVAILABLE", "NO_TOKEN"]);
+}
+
+#[test]
+fn j3_a_session_cannot_be_used_by_another_caller() {
+    let context = project();
+    let (bot, ci) = (context.create_token("bot"), context.create_token("ci"));
+    let server = context.serve_http([]);
+    let begun = server.post(&bot, &initialize_request());
     let session = begun.header("mcp-session-id").unwrap();
     let ping = json!({ "jsonrpc": "2.0", "id": 7, "method": "ping" });
     let by = |token: &str| {
-        server.send(&Request::post(token, &ping).with("Mcp-Session-Id", session)).status
+        server.send(&HttpRequest::post(token, &ping).with_header("Mcp-Session-Id", session)).status
     };
     assert_eq!((by(&ci), by(&bot)), (403, 200));
-    let delete = Request::new("DELETE", "/mcp").with("Authorization", &format!("Bearer {ci}"));
-    assert_eq!(server.send(&delete.with("Mcp-Session-Id", session)).status, 403);
-    let listen = Request::get("/mcp")
-        .with("Authorization", &format!("Bearer {ci}"))
-        .with("Accept", "text/event-stream");
-    assert_eq!(server.send(&listen.with("Mcp-Session-Id", session)).status, 403);
-    let line = audit(&context).into_iter().find(|line| line["error"] == "FOREIGN_SESSION");
+    let delete =
+        HttpRequest::new("DELETE", "/mcp").with_header("Authorization", &format!("Bearer {ci}"));
+    assert_eq!(server.send(&delete.with_header("Mcp-Session-Id", session)).status, 403);
+    let listen = HttpRequest::get("/mcp")
+        .with_header("Authorization", &format!("Bearer {ci}"))
+        .with_header("Accept", "text/event-stream");
+    assert_eq!(server.send(&listen.with_header("Mcp-Session-Id", session)).status, 403);
+    let line = audit_entries(&context).into_iter().find(|line| line["error"] == "FOREIGN_SESSION");
     assert_eq!(line.unwrap()["agent"], "ci");
 }
 
 #[test]
-fn j4_large_bodies_and_lying_headers_are_refused() {
+fn j4_large_bodies_and_mismatched_headers_are_rejected() {
     let context = project();
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     let server = context.serve_http([]);
-    let mut large = Request::post(&token, &initialize());
+    let mut large = HttpRequest::post(&token, &initialize_request());
     large.body = vec![b' '; 5 << 20];
     assert_eq!(server.send(&large).status, 413);
-    let mut chunked = Request::post(&token, &initialize()).with("Transfer-Encoding", "chunked");
+    let mut chunked = HttpRequest::post(&token, &initialize_request())
+        .with_header("Transfer-Encoding", "chunked");
     chunked.body = [format!("{:x}\r\n", 5 << 20).into_bytes(), vec![b' '; 5 << 20]].concat();
     assert_eq!(server.send(&chunked).status, 413);
-    let lying = modern_post(&token, 1, "tools/call", json!({ "name": "run_subagent" }))
-        .without("Mcp-Name")
-        .with("Mcp-Name", "list_servers");
+    let lying = stateless_post(&token, 1, "tools/call", json!({ "name": "run_subagent" }))
+        .without_header("Mcp-Name")
+        .with_header("Mcp-Name", "list_servers");
     assert_eq!(server.send(&lying).status, 400);
-    assert_eq!(server.post(&token, &initialize()).status, 200, "and goes on");
+    assert_eq!(server.post(&token, &initialize_request()).status, 200, "and goes on");
 }
 
 #[test]
-fn a_caller_that_asks_too_often_is_told_when_to_try_again() {
+fn a_rate_limited_caller_is_told_when_to_retry() {
     let context = project();
-    let (bot, ci) = (context.token("bot"), context.token("ci"));
+    let (bot, ci) = (context.create_token("bot"), context.create_token("ci"));
     let server = context.serve_http(["--requests-per-second", "1"]);
-    let ask = |token: &str| server.send(&modern_post(token, 9, "tools/list", json!({})));
+    let ask = |token: &str| server.send(&stateless_post(token, 9, "tools/list", json!({})));
     let limited = (0..20).map(|_| ask(&bot)).find(|answer| answer.message().get("error").is_some());
     let limited = limited.expect("a limit");
     let error = &limited.message()["error"];
@@ -198,10 +254,10 @@ fn a_caller_that_asks_too_often_is_told_when_to_try_again() {
 }
 
 #[test]
-fn stdin_and_http_are_served_at_once_and_end_together() {
+fn stdio_and_http_are_served_concurrently_and_stop_together() {
     let context = project();
     context.agent("mine", "---\nname: mine\ndescription: For main\n---\nHelp.\n");
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     let log = context.root().join("log");
     let command = context.adjutant(["serve", "--http", "127.0.0.1:0", "--stdio"]);
     let mut client = McpClient::connect_logging(command, std::fs::File::create(&log).unwrap());
@@ -210,39 +266,39 @@ fn stdin_and_http_are_served_at_once_and_end_together() {
     let list = client.request("tools/list", json!({}));
     assert!(list["tools"][0]["description"].as_str().unwrap().contains("mine"));
     let mut stream = TcpStream::connect(&place).unwrap();
-    stream.write_all(&modern_post(&token, 1, "tools/list", json!({})).bytes()).unwrap();
+    stream.write_all(&stateless_post(&token, 1, "tools/list", json!({})).to_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("helper: Helps") && !answer.contains("mine: For main"), "{answer}");
-    client.hang_up();
-    assert!(client.ends().success());
+    client.disconnect();
+    assert!(client.wait_for_exit().success());
     assert!(TcpStream::connect(place).is_err());
 }
 
 #[test]
-fn a_signal_ends_the_server_and_its_streams() {
+fn sigterm_stops_the_server_and_closes_its_streams() {
     let context = project();
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     let mut server = context.serve_http([]);
-    let begun = server.post(&token, &initialize());
-    let listen = Request::get("/mcp")
-        .with("Authorization", &format!("Bearer {token}"))
-        .with("Accept", "text/event-stream")
-        .with("Mcp-Session-Id", begun.header("mcp-session-id").unwrap());
+    let begun = server.post(&token, &initialize_request());
+    let listen = HttpRequest::get("/mcp")
+        .with_header("Authorization", &format!("Bearer {token}"))
+        .with_header("Accept", "text/event-stream")
+        .with_header("Mcp-Session-Id", begun.header("mcp-session-id").unwrap());
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.write_all(&listen.bytes()).unwrap();
+    stream.write_all(&listen.to_bytes()).unwrap();
     let mut first = [0; 12];
     stream.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 200");
     server.signal(Signal::SIGTERM);
     stream.read_to_end(&mut Vec::new()).unwrap();
-    assert!(server.ended().success());
+    assert!(server.wait_for_exit().success());
 }
 
 #[test]
-fn health_readiness_and_metrics_tell_no_secrets() {
+fn health_readiness_and_metrics_reveal_no_secrets() {
     let context = project();
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     context.write(
         ".mcp.json",
         json!({ "mcpServers": { "away": {
@@ -255,10 +311,10 @@ fn health_readiness_and_metrics_tell_no_secrets() {
     let mut command = context.adjutant(["serve", "--http", "127.0.0.1:0", "--metrics-token"]);
     command.env("ADJUTANT_CLAUDE", "/no/such/claude");
     let server = crate::support::http::HttpServer::start(command);
-    let health = server.send(&Request::get("/healthz"));
+    let health = server.send(&HttpRequest::get("/healthz"));
     assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
 
-    let ready = server.send(&Request::get("/readyz"));
+    let ready = server.send(&HttpRequest::get("/readyz"));
     let found: Value = serde_json::from_str(&ready.body).unwrap();
     assert_eq!((ready.status, &found["checks"]["claude"]["ok"]), (503, &json!(false)));
     assert_eq!(found["checks"]["catalog"], json!({ "ok": true, "agents": 1, "broken": 0 }));
@@ -267,14 +323,15 @@ fn health_readiness_and_metrics_tell_no_secrets() {
 
     let call = |name: &str, arguments: Value| {
         let params = json!({ "name": name, "arguments": arguments });
-        server.send(&modern_post(&token, 1, "tools/call", params)).message()
+        server.send(&stateless_post(&token, 1, "tools/call", params)).message()
     };
     call("run_subagent", json!({ "agent_name": "helper", "prompt": "Help!" }));
     call("run_subagent", json!({ "agent_name": "made-up", "prompt": "Help!" }));
     call("execute_tool", json!({ "server": "away", "tool": "t" }));
     call("execute_tool", json!({ "server": "other\"} 1\nforged 2", "tool": "t" }));
-    assert_eq!(server.send(&Request::get("/metrics")).status, 401);
-    let asked = Request::get("/metrics").with("Authorization", &format!("Bearer {token}"));
+    assert_eq!(server.send(&HttpRequest::get("/metrics")).status, 401);
+    let asked =
+        HttpRequest::get("/metrics").with_header("Authorization", &format!("Bearer {token}"));
     let page = server.send(&asked);
     assert_eq!(page.status, 200);
     let all = format!("{}{}{}", health.body, ready.body, page.body);

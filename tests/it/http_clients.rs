@@ -1,4 +1,4 @@
-//! Real clients over HTTP: the SDKs, the inspector, `claude` itself, and a thousand at once.
+//! Real clients over HTTP: the SDKs, the inspector, `claude`, and a thousand clients at once.
 
 use std::fs;
 use std::io::Write;
@@ -12,17 +12,19 @@ use test_case::test_case;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::gateway_real::{everything, node, node_program, python_program, said, source};
+use crate::gateway_real::{
+    node_packages, node_program, project_with_everything, python_program, stdout_of, test_source,
+};
 use crate::support::TestContext;
-use crate::support::claude::scripted_environment;
-use crate::support::http::{HttpServer, Request, initialize, modern_post, send_to};
-use crate::support::mcp::text;
-use crate::support::stage::{NEW, OLD, Stage, until_connected};
+use crate::support::claude_context::{ClaudeContext, NEW, OLD, wait_for_servers_script};
+use crate::support::http::{HttpRequest, HttpServer, initialize_request, send_to, stateless_post};
+use crate::support::mcp::result_text;
+use crate::support::real_claude::scripted_environment;
 
-/// `adjutant serve --http` with a real server behind it, and a token for the agent that may use it.
+/// `adjutant serve --http` with server-everything behind it, and a token for the agent that may use it.
 fn server_with_everything() -> Option<(TestContext, HttpServer, String)> {
-    let (context, _) = everything()?;
-    let token = context.token("dev");
+    let (context, _) = project_with_everything()?;
+    let token = context.create_token("dev");
     let server = context.serve_http([]);
     Some((context, server, token))
 }
@@ -30,11 +32,11 @@ fn server_with_everything() -> Option<(TestContext, HttpServer, String)> {
 #[test]
 fn the_typescript_sdk_works_over_http() {
     let Some((context, server, token)) = server_with_everything() else { return };
-    let script = node().unwrap().join("client-http.mjs");
-    fs::copy(source("client.mjs"), &script).unwrap();
+    let script = node_packages().unwrap().join("client-http.mjs");
+    fs::copy(test_source("client.mjs"), &script).unwrap();
     let mut client = Command::new("node");
     client.arg(&script).arg(server.url()).env("ADJUTANT_TOKEN", token);
-    let said = said(&mut client, &context);
+    let said = stdout_of(&mut client, &context);
     assert_eq!(said, "2025-11-25 5 tools; Echo: hello; progress; image/png");
 }
 
@@ -43,8 +45,8 @@ fn the_python_sdk_works_over_http() {
     let Some((context, server, token)) = server_with_everything() else { return };
     let Some(python) = python_program("python") else { return };
     let mut client = Command::new(python);
-    client.arg(source("client.py")).arg(server.url()).env("ADJUTANT_TOKEN", token);
-    assert_eq!(said(&mut client, &context), "2026-07-28 5 tools; Echo: hello; image/png");
+    client.arg(test_source("client.py")).arg(server.url()).env("ADJUTANT_TOKEN", token);
+    assert_eq!(stdout_of(&mut client, &context), "2026-07-28 5 tools; Echo: hello; image/png");
 }
 
 #[test]
@@ -55,19 +57,19 @@ fn the_inspector_works_over_http() {
     inspection.args(["--tool-name", "execute_tool", "--tool-arg", "server=everything"]);
     inspection.args(["--tool-arg", "tool=get-sum", "--tool-arg", r#"args={"a":2,"b":3}"#]);
     inspection.args(["--header", &format!("Authorization: Bearer {token}")]);
-    let called: Value = serde_json::from_str(&said(&mut inspection, &context)).unwrap();
-    assert_eq!(text(&called), "The sum of 2 and 3 is 5.", "{called}");
+    let called: Value = serde_json::from_str(&stdout_of(&mut inspection, &context)).unwrap();
+    assert_eq!(result_text(&called), "The sum of 2 and 3 is 5.", "{called}");
 }
 
 #[test_case(NEW)]
 #[test_case(OLD)]
-fn claude_itself_delegates_over_http(version: &str) {
-    let Some(stage) = Stage::new(version) else { return };
-    let context = &stage.context;
+fn a_real_claude_delegates_over_http(version: &str) {
+    let Some(fixture) = ClaudeContext::new(version) else { return };
+    let context = &fixture.context;
     let agent = "---\nname: teller\ndescription: Tells\nallowed_callers: [editor]\n---\nTell.\n";
     context.agent("teller", agent);
-    let token = context.token("editor");
-    let server = HttpServer::start(stage.adjutant(["serve", "--http", "127.0.0.1:0"]));
+    let token = context.create_token("editor");
+    let server = HttpServer::start(fixture.adjutant(["serve", "--http", "127.0.0.1:0"]));
     let entry = json!({ "mcpServers": { "adjutant": {
         "type": "http", "url": server.url(),
         "headers": { "Authorization": "Bearer ${ADJUTANT_TOKEN}" },
@@ -75,12 +77,12 @@ fn claude_itself_delegates_over_http(version: &str) {
     context.write("mcp.json", entry.to_string());
     let delegated = json!({ "agent_name": "teller", "prompt": "SAY the answer is 4711" });
     let prompt =
-        format!("{}CALL mcp__adjutant__run_subagent {delegated}", until_connected(version));
-    let mut child = Command::new(&stage.claude)
+        format!("{}CALL mcp__adjutant__run_subagent {delegated}", wait_for_servers_script(version));
+    let mut child = Command::new(&fixture.claude)
         .args(["-p", "--output-format=json", "--mcp-config=mcp.json", "--strict-mcp-config"])
         .arg("--allowedTools=mcp__adjutant__run_subagent")
         .env_clear()
-        .envs(scripted_environment(&stage.model, &context.home()))
+        .envs(scripted_environment(&fixture.model, &context.home()))
         .env("ADJUTANT_TOKEN", &token)
         .current_dir(context.root())
         .stdin(Stdio::piped())
@@ -93,23 +95,23 @@ fn claude_itself_delegates_over_http(version: &str) {
     assert!(answer.contains("4711"), "{answer}");
     let events = fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
     assert!(events.contains("RunEnded") && events.contains("\"token\""), "{events}");
-    assert!(!stage.told().contains(&token) && !events.contains(&token));
+    assert!(!fixture.all_requests_text().contains(&token) && !events.contains(&token));
 }
 
 #[test]
-fn a_signal_lets_calls_over_http_end() {
-    let Some(stage) = Stage::new(NEW) else { return };
+fn calls_over_http_finish_after_sigterm() {
+    let Some(fixture) = ClaudeContext::new(NEW) else { return };
     let agent = "---\nname: teller\ndescription: Tells\nallowed_callers: [bot]\n---\nTell.\n";
-    stage.context.agent("teller", agent);
-    let token = stage.context.token("bot");
-    let mut server = HttpServer::start(stage.adjutant(["serve", "--http", "127.0.0.1:0"]));
+    fixture.context.agent("teller", agent);
+    let token = fixture.context.create_token("bot");
+    let mut server = HttpServer::start(fixture.adjutant(["serve", "--http", "127.0.0.1:0"]));
     let arguments = json!({ "agent_name": "teller", "prompt": "SLEEP 2\nSAY it is 4711" });
     let params = json!({ "name": "run_subagent", "arguments": arguments });
-    let call = modern_post(&token, 1, "tools/call", params);
+    let call = stateless_post(&token, 1, "tools/call", params);
     let address = server.address;
     let answer = std::thread::scope(|scope| {
         let asking = scope.spawn(move || send_to(address, &call));
-        let events = stage.context.root().join("data/events.jsonl");
+        let events = fixture.context.root().join("data/events.jsonl");
         let end = Instant::now() + Duration::from_mins(1);
         while !fs::read_to_string(&events).is_ok_and(|text| text.contains("RunStarted")) {
             assert!(Instant::now() < end, "the run does not start");
@@ -119,33 +121,33 @@ fn a_signal_lets_calls_over_http_end() {
         asking.join().unwrap()
     });
     assert!(answer.body.contains("it is 4711"), "{answer:?}");
-    assert!(server.ended().success());
+    assert!(server.wait_for_exit().success());
 }
 
 #[test]
 fn j3_a_thousand_clients_with_the_same_ids_get_their_own_answers() {
-    storm(Duration::ZERO);
+    load_test(Duration::ZERO);
 }
 
 #[test]
 #[ignore = "takes 30 s of a whole machine"]
 fn j3_a_thousand_clients_for_half_a_minute() {
-    storm(Duration::from_secs(30));
+    load_test(Duration::from_secs(30));
 }
 
-/// A thousand clients at once, half of them with sessions, each at least twice and for this long.
-fn storm(lasting: Duration) {
+/// A thousand clients at once, half of them with HTTP sessions, each with at least two calls and for `lasting`.
+fn load_test(lasting: Duration) {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(4096), hard).unwrap();
     let context = TestContext::new();
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     let server = context.serve_http(["--requests-per-second", "0", "--runs-at-once", "0"]);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let end = Instant::now() + lasting;
     let calls: usize = runtime.unwrap().block_on(async {
         let clients: Vec<_> = (0..1_000)
-            .map(|number| tokio::spawn(client(server.address, token.clone(), number, end)))
+            .map(|number| tokio::spawn(run_client(server.address, token.clone(), number, end)))
             .collect();
         let mut calls = 0;
         for client in clients {
@@ -160,7 +162,7 @@ fn storm(lasting: Duration) {
     assert!(kibibytes < 400 << 10, "{peak}");
 }
 
-async fn client(
+async fn run_client(
     address: std::net::SocketAddr,
     token: String,
     number: usize,
@@ -170,11 +172,11 @@ async fn client(
     stream.set_nodelay(true).unwrap();
     let mut session = None;
     if number.is_multiple_of(2) {
-        let begun = exchange(&mut stream, &Request::post(&token, &initialize())).await;
+        let begun = exchange(&mut stream, &HttpRequest::post(&token, &initialize_request())).await;
         let id = begun.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
         let id = id.unwrap_or_else(|| panic!("no session: {begun}")).trim().to_owned();
         let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        let ready = Request::post(&token, &ready).with("Mcp-Session-Id", &id);
+        let ready = HttpRequest::post(&token, &ready).with_header("Mcp-Session-Id", &id);
         exchange(&mut stream, &ready).await;
         session = Some(id);
     }
@@ -185,8 +187,8 @@ async fn client(
         let params = json!({ "name": "run_subagent", "arguments": arguments });
         let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
         let request = match &session {
-            Some(id) => Request::post(&token, &call).with("Mcp-Session-Id", id),
-            None => modern_post(&token, 7, "tools/call", params),
+            Some(id) => HttpRequest::post(&token, &call).with_header("Mcp-Session-Id", id),
+            None => stateless_post(&token, 7, "tools/call", params),
         };
         let answer = exchange(&mut stream, &request).await;
         let own = format!("there is no agent `{mark}`");
@@ -196,9 +198,9 @@ async fn client(
     calls
 }
 
-/// One request on a connection that stays, and its whole answer.
-async fn exchange(stream: &mut TcpStream, request: &Request) -> String {
-    stream.write_all(&request.clone().without("Connection").bytes()).await.unwrap();
+/// Sends one request on a keep-alive connection and returns the complete response.
+async fn exchange(stream: &mut TcpStream, request: &HttpRequest) -> String {
+    stream.write_all(&request.clone().without_header("Connection").to_bytes()).await.unwrap();
     let mut bytes = Vec::new();
     loop {
         let mut part = [0; 8 << 10];

@@ -1,10 +1,8 @@
-//! Who is calling: the main agent and its native subagents, told apart by what Claude Code itself attests.
+//! Caller identity: attestations distinguish the main agent from its native subagents.
 
 mod attacks;
-#[path = "identity/native_subagents.rs"]
-mod native;
-#[path = "identity/main_session_events.rs"]
-mod recorded;
+mod main_session_events;
+mod native_subagents;
 
 use std::fs;
 use std::path::Path;
@@ -13,57 +11,57 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::gateway::faulty;
-use crate::support::claude::scripted_environment;
-use crate::support::fake::fake_claude;
-use crate::support::stage::Stage;
+use crate::support::claude_context::ClaudeContext;
+use crate::support::fake_claude::fake_claude;
+use crate::support::real_claude::scripted_environment;
 
-/// A project that `adjutant init` made ready, with a native subagent and somebody to call for each.
-pub(crate) fn stage(version: &str) -> Option<Stage> {
-    let stage = Stage::new(version)?;
+/// A project set up by `adjutant init`, with a native subagent `code-reviewer` and one agent that each caller may call.
+pub(crate) fn identity_project(version: &str) -> Option<ClaudeContext> {
+    let fixture = ClaudeContext::new(version)?;
     for (name, caller) in [("for-main", "main"), ("for-reviewer", "code-reviewer")] {
         let text = format!(
             "---\nname: {name}\ndescription: Helps\nallowed_callers: [{caller}]\n---\nHelp.\n"
         );
-        stage.context.agent(name, &text);
+        fixture.context.agent(name, &text);
     }
-    stage.context.write(
+    fixture.context.write(
         ".claude/agents/code-reviewer.md",
         "---\nname: code-reviewer\ndescription: Reviews code\n---\nYou review.\n",
     );
-    stage.context.write(
+    fixture.context.write(
         ".mcp-gateway-rules.json",
         r#"{"agents": {"main": {"allow": {"servers": ["good"]}}, "code-reviewer": {"deny": {"servers": ["*"]}}}}"#,
     );
-    assert!(stage.context.run(["init"]).status.success());
+    assert!(fixture.context.run(["init"]).status.success());
     let servers = json!({ "mcpServers": {
         "adjutant": {
             "command": env!("CARGO_BIN_EXE_adjutant"), "args": ["serve"],
-            // The subagents' own `claude` is not the subject here.
+            // These tests need no real `claude` for Adjutant's own subagents.
             "env": { "ADJUTANT_CLAUDE": fake_claude() },
         },
         "good": { "command": faulty() },
     }});
-    stage.context.write(".mcp.json", servers.to_string());
-    Some(stage)
+    fixture.context.write(".mcp.json", servers.to_string());
+    Some(fixture)
 }
 
-/// Lets the real `claude` work on a script as the main agent.
-pub(crate) fn main_agent(stage: &Stage, script: &str) -> Output {
-    start_main_agent(stage, script).wait_with_output().unwrap()
+/// Runs the real `claude` as the main agent with this script.
+pub(crate) fn run_main_agent(fixture: &ClaudeContext, script: &str) -> Output {
+    start_main_agent(fixture, script).wait_with_output().unwrap()
 }
 
-/// The same, while it works.
-pub(crate) fn start_main_agent(stage: &Stage, script: &str) -> Child {
-    let mut command = Command::new(&stage.claude);
+/// Starts the real `claude` as the main agent and returns while it runs.
+pub(crate) fn start_main_agent(fixture: &ClaudeContext, script: &str) -> Child {
+    let mut command = Command::new(&fixture.claude);
     command
         .args(["-p", "--output-format", "stream-json", "--verbose"])
         .args(["--settings", r#"{"enabledMcpjsonServers": ["adjutant", "tools"]}"#])
         .args(["--permission-mode", "bypassPermissions"])
         .env_clear()
-        .envs(scripted_environment(&stage.model, &stage.context.home()))
-        // `bypassPermissions` is refused to root without it.
+        .envs(scripted_environment(&fixture.model, &fixture.context.home()))
+        // `claude` refuses `bypassPermissions` to root unless this is set.
         .env("IS_SANDBOX", "1")
-        .current_dir(stage.context.root())
+        .current_dir(fixture.context.root())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let mut child = command.spawn().expect("claude starts");
@@ -71,22 +69,23 @@ pub(crate) fn start_main_agent(stage: &Stage, script: &str) -> Child {
     child
 }
 
-/// The lines of the audit log with that operation.
-pub(crate) fn audited(stage: &Stage, operation: &str) -> Vec<Value> {
-    let log = fs::read_to_string(stage.context.root().join("data/audit.jsonl")).unwrap_or_default();
+/// The audit entries of one operation.
+pub(crate) fn audit_entries_of(fixture: &ClaudeContext, operation: &str) -> Vec<Value> {
+    let log =
+        fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).unwrap_or_default();
     log.lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())
         .filter(|line| line["operation"] == operation)
         .collect()
 }
 
-/// The ids of the tool uses in every transcript below `folder` whose path has that word, or has it not.
-pub(crate) fn used(folder: &Path, word: &str, has: bool) -> Vec<String> {
+/// Ids of the tool uses in the transcripts below `folder` whose path contains `word` (`has`) or does not (`!has`).
+pub(crate) fn tool_use_ids(folder: &Path, word: &str, has: bool) -> Vec<String> {
     let mut ids = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            ids.extend(used(&path, word, has));
+            ids.extend(tool_use_ids(&path, word, has));
         } else if path.extension().is_some_and(|end| end == "jsonl")
             && path.to_string_lossy().contains(word) == has
         {

@@ -1,4 +1,4 @@
-//! `adjutant init`: a project becomes ready for Claude Code, and nothing else in it changes.
+//! `adjutant init`: sets up a project for Claude Code and changes nothing else in it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::support::TestContext;
 
 #[test]
-fn an_empty_project_gets_all_it_needs_and_the_second_time_nothing() {
+fn init_sets_up_an_empty_project_and_a_second_init_changes_nothing() {
     let context = TestContext::new();
     let first = context.run(["init"]);
     assert!(first.status.success(), "{}", text(&first.stderr));
-    let files = everything(&context.root());
+    let files = all_files(&context.root());
     let server: Value = serde_json::from_str(&files[".mcp.json"]).unwrap();
     let entry = &server["mcpServers"]["adjutant"];
     assert_eq!(entry["args"], json!(["serve"]));
@@ -31,21 +31,21 @@ fn an_empty_project_gets_all_it_needs_and_the_second_time_nothing() {
         "{}",
         text(&second.stdout)
     );
-    assert_eq!(everything(&context.root()), files);
+    assert_eq!(all_files(&context.root()), files);
 }
 
 #[test]
-fn the_server_is_named_as_the_path_finds_it() {
+fn server_command_is_the_bare_name_if_it_is_on_the_path() {
     let context = TestContext::new();
     let folder = Path::new(env!("CARGO_BIN_EXE_adjutant")).parent().unwrap();
     let path = std::env::join_paths([folder]).unwrap();
     assert!(context.adjutant(["init"]).env("PATH", path).status().unwrap().success());
-    let servers: Value = serde_json::from_str(&everything(&context.root())[".mcp.json"]).unwrap();
+    let servers: Value = serde_json::from_str(&all_files(&context.root())[".mcp.json"]).unwrap();
     assert_eq!(servers["mcpServers"]["adjutant"]["command"], "adjutant");
 }
 
 #[test]
-fn what_is_there_stays_byte_for_byte() {
+fn existing_content_stays_byte_for_byte() {
     let context = TestContext::new();
     let servers = "{\n\t\"mcpServers\" : {\n\t\t\"z\": { \"command\":\"x\" },\n\t\t\"a\": {\"url\": \"y\"}\n\t},\n\t\"last\": 1.50\n}";
     context.write(".mcp.json", servers);
@@ -53,7 +53,7 @@ fn what_is_there_stays_byte_for_byte() {
     context.write("notes.txt", "mine");
     context.agent("reader", "---\nname: reader\ndescription: Reads\n---\nRead.\n");
     assert!(context.run(["init"]).status.success());
-    let files = everything(&context.root());
+    let files = all_files(&context.root());
     assert!(
         files[".mcp.json"]
             .starts_with(servers.strip_suffix("\n\t},\n\t\"last\": 1.50\n}").unwrap())
@@ -73,7 +73,7 @@ fn what_is_there_stays_byte_for_byte() {
 fn a_dry_run_shows_the_diff_and_changes_nothing() {
     let context = TestContext::new();
     context.write(".mcp.json", "{\n  \"mcpServers\": {}\n}\n");
-    let before = everything(&context.root());
+    let before = all_files(&context.root());
     let output = context.run(["init", "--dry-run"]);
     assert!(output.status.success());
     let diff = text(&output.stdout);
@@ -84,7 +84,7 @@ fn a_dry_run_shows_the_diff_and_changes_nothing() {
     );
     assert!(diff.contains("--- /dev/null\n+++ b/agents/project-guide/agent.md\n"), "{diff}");
     assert!(diff.contains("+- `project-guide`: Answers"), "the list knows the agent to come");
-    assert_eq!(everything(&context.root()), before);
+    assert_eq!(all_files(&context.root()), before);
 
     context.run(["init"]);
     let again = context.run(["init", "--dry-run"]);
@@ -92,20 +92,20 @@ fn a_dry_run_shows_the_diff_and_changes_nothing() {
 }
 
 #[test]
-fn refresh_renews_the_list_and_nothing_else() {
+fn refresh_updates_only_the_subagents_section() {
     let context = TestContext::new();
     context.run(["init"]);
     context.agent("reader", "---\nname: reader\ndescription: Reads things\n---\nRead.\n");
     fs::remove_file(context.root().join(".mcp.json")).unwrap();
     let output = context.run(["init", "--refresh"]);
     assert_eq!(text(&output.stdout), "update   agents/main/system-prompt.md\n");
-    let files = everything(&context.root());
+    let files = all_files(&context.root());
     assert!(files["agents/main/system-prompt.md"].contains("- `reader`: Reads things\n<!--"));
     assert!(!files.contains_key(".mcp.json"));
 }
 
 #[test]
-fn refresh_without_a_list_says_what_to_do() {
+fn refresh_without_a_subagents_section_reports_what_to_do() {
     let context = TestContext::new();
     let output = context.run(["init", "--refresh"]);
     assert_eq!(output.status.code(), Some(1));
@@ -116,21 +116,21 @@ fn refresh_without_a_list_says_what_to_do() {
 }
 
 #[test]
-fn a_file_that_is_no_json_stops_everything_at_its_line() {
+fn invalid_json_aborts_init_and_reports_the_line() {
     let context = TestContext::new();
     context.write(".mcp.json", "{\n  \"mcpServers\": {}, // servers\n}\n");
-    let before = everything(&context.root());
+    let before = all_files(&context.root());
     let output = context.run(["init"]);
     assert_eq!(output.status.code(), Some(1));
     insta::assert_snapshot!(text(&output.stderr), @r"
     error: cannot add to `.mcp.json`: line 2, column 21: comments are not JSON; remove them
     nothing was changed
     ");
-    assert_eq!(everything(&context.root()), before);
+    assert_eq!(all_files(&context.root()), before);
 }
 
 #[test]
-fn links_out_of_the_project_are_not_followed() {
+fn symlinks_out_of_the_project_are_not_followed() {
     let context = TestContext::new();
     let outside = context.home().join("servers.json");
     fs::write(&outside, "{}").unwrap();
@@ -139,11 +139,11 @@ fn links_out_of_the_project_are_not_followed() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("`.mcp.json` is a link"), "{}", text(&output.stderr));
     assert_eq!(fs::read_to_string(&outside).unwrap(), "{}");
-    assert_eq!(everything(&context.root()).len(), 1, "nothing else was written either");
+    assert_eq!(all_files(&context.root()).len(), 1, "nothing else was written either");
 }
 
 #[test]
-fn a_program_is_told_in_json() {
+fn json_output_lists_the_changed_files() {
     let context = TestContext::new();
     context.write(".mcp.json", r#"{"mcpServers":{"adjutant":{"command":"mine"}}}"#);
     let report: Value = serde_json::from_slice(&context.run(["init", "--json"]).stdout).unwrap();
@@ -159,8 +159,8 @@ fn a_program_is_told_in_json() {
     assert!(dry["files"].as_array().unwrap().iter().all(|file| file["action"] == "keep"), "{dry}");
 }
 
-/// Every file of a project with its content, links included as what they point to.
-fn everything(root: &Path) -> BTreeMap<String, String> {
+/// Every file of a project with its content; a symlink counts as its target.
+fn all_files(root: &Path) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

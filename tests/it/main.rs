@@ -1,4 +1,4 @@
-//! What users are promised, tested from outside: one file per subject.
+//! Integration tests of the documented behaviour: one file per subject.
 
 #![allow(
     unreachable_pub,
@@ -13,39 +13,40 @@
 
 mod approval;
 mod architecture;
+mod attacks;
 mod audit;
 mod catalog;
+mod claude_client;
 mod clock;
 mod command_line;
+mod commands_of_agents;
 mod conformance;
-#[path = "claude_client.rs"]
-mod conversation;
+mod control_files;
 mod cost_store;
 mod delegation;
 mod demo;
 mod dependencies;
 mod deploy;
+mod documentation;
 mod events;
 mod extensions;
 mod gateway;
 mod gateway_real;
+mod golden_stores;
 mod hooks;
-#[path = "attacks.rs"]
-mod hostile;
 mod http;
 mod http_clients;
 mod identity;
 mod init;
 mod limits;
-#[path = "misbehaving_clients.rs"]
-mod odd_clients;
+mod misbehaving_clients;
+mod names;
 mod outcomes;
 mod policy;
 mod policy_over_mcp;
 mod private_servers;
 mod processes;
-#[path = "documentation.rs"]
-mod readme;
+mod progress;
 mod real_claude;
 mod refusals;
 mod serve;
@@ -53,13 +54,9 @@ mod session_commands;
 mod session_store;
 mod sessions;
 mod shell_rules;
-#[path = "shipped_agents.rs"]
-mod shipped;
-#[path = "shipped_agents_live.rs"]
-mod shipped_live;
+mod shipped_agents;
+mod shipped_agents_live;
 
+mod process_pool;
+mod process_pool_faults;
 mod support;
-#[path = "process_pool.rs"]
-mod warm;
-#[path = "process_pool_faults.rs"]
-mod warm_faults;

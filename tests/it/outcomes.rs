@@ -1,49 +1,50 @@
-//! Every way a run can end, and what the caller is told. `docs/outcomes.md` is made from the same cases.
+//! Every way a run can end and the report for it. The table in `docs/outcomes.md` has one row per case.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::thread;
+use std::{fs, thread};
 
 use adjutant::outcome::Code;
 use serde_json::{Value, json};
 
 use crate::support::TestContext;
-use crate::support::fake::fake_claude;
+use crate::support::claude_context::report;
+use crate::support::fake_claude::fake_claude;
+use crate::support::idle_processes::{events_named, wait_for};
 use crate::support::mcp::McpClient;
-use crate::support::stage::report;
-use crate::support::waiting::{events, wait_for};
 
-/// A way to end: what the child does at its start and in its turn, and what the files say.
+/// One outcome: behaviour of the fake `claude` at start and in its turn, settings, and the expected report.
 struct Case {
-    what: &'static str,
+    title: &'static str,
     at_start: &'static str,
     prompt: &'static str,
-    /// In the agent's file.
-    limits: &'static str,
+    /// Settings in the agent's file.
+    agent_settings: &'static str,
     /// `agents/defaults.yaml`.
     defaults: &'static str,
-    how: How,
+    trigger: Trigger,
     code: &'static str,
     exit: i32,
-    says: &'static str,
+    expected_text: &'static str,
 }
 
-/// How it is brought about.
+/// The command or call that produces the outcome.
 #[derive(Clone, Copy)]
-enum How {
+enum Trigger {
     /// `adjutant run helper PROMPT`.
     Run,
-    /// The same, after a run that cost a cent.
-    Again,
-    /// The same, for an agent of another name.
-    Of(&'static str),
-    /// The same, where `claude` is not what it should be.
-    With(&'static str),
-    /// The same, and meanwhile something happens to it.
-    Meanwhile(fn(&TestContext, &mut Child)),
-    /// A call over MCP, which has no exit code of its own: the report.
+    /// `Run`, after a first run that cost $0.01.
+    SecondRun,
+    /// `Run`, after this function has prepared the project.
+    PreparedProject(fn(&TestContext)),
+    /// `Run`, for an agent of another name.
+    OtherAgent(&'static str),
+    /// `Run`, with another program as `claude`.
+    OtherClaude(&'static str),
+    /// `Run`; the function is called once the run has started.
+    WhileRunning(fn(&TestContext, &mut Child)),
+    /// A call over MCP, which returns a report but has no exit status.
     OverMcp(fn(&TestContext) -> Value),
 }
 
@@ -54,12 +55,22 @@ const fn case(
     limits: &'static str,
     (code, exit, says): (&'static str, i32, &'static str),
 ) -> Case {
-    Case { what, at_start, prompt, limits, defaults: "", how: How::Run, code, exit, says }
+    Case {
+        title: what,
+        at_start,
+        prompt,
+        agent_settings: limits,
+        defaults: "",
+        trigger: Trigger::Run,
+        code,
+        exit,
+        expected_text: says,
+    }
 }
 
 impl Case {
-    const fn how(self, how: How) -> Self {
-        Self { how, ..self }
+    const fn how(self, how: Trigger) -> Self {
+        Self { trigger: how, ..self }
     }
 
     const fn defaults(self, defaults: &'static str) -> Self {
@@ -176,7 +187,7 @@ const CASES: &[Case] = &[
         ("BUDGET_EXCEEDED", 5, "has cost $0.0100 of $0.01 today"),
     )
     .defaults("budgets: { helper: { per_day_usd: 0.01 } }\n")
-    .how(How::Again),
+    .how(Trigger::SecondRun),
     case(
         "its session has spent what it may",
         "",
@@ -189,7 +200,7 @@ const CASES: &[Case] = &[
         ),
     )
     .defaults("session_budget_usd: 0.01\n")
-    .how(How::Again),
+    .how(Trigger::SecondRun),
     case(
         "its answer does not fit",
         "",
@@ -225,7 +236,7 @@ const CASES: &[Case] = &[
         "",
         ("CANCELLED", 130, "was cancelled"),
     )
-    .how(How::Meanwhile(interrupt)),
+    .how(Trigger::WhileRunning(interrupt)),
     case(
         "a person stops it",
         "",
@@ -233,9 +244,9 @@ const CASES: &[Case] = &[
         "",
         ("CANCELLED", 130, "stopped by `adjutant runs stop`"),
     )
-    .how(How::Meanwhile(stop)),
+    .how(Trigger::WhileRunning(stop)),
     case("no agent has that name", "", "x", "", ("AGENT_NOT_FOUND", 3, "helpr"))
-        .how(How::Of("helpr")),
+        .how(Trigger::OtherAgent("helpr")),
     case("its file is wrong", "", "x", "timeout_ms: soon\n", ("AGENT_INVALID", 3, "timeout_ms")),
     case(
         "it takes no calls from this caller",
@@ -259,10 +270,10 @@ const CASES: &[Case] = &[
         "",
         ("IDENTITY_MISMATCH", 3, "comes from"),
     )
-    .how(How::OverMcp(claim)),
+    .how(Trigger::OverMcp(call_with_false_claim)),
     case("the prompt is empty", "", " ", "", ("INVALID_ARGUMENT", 2, "prompt")),
     case("claude is not there", "", "x", "", ("SPAWN_FAILED", 4, "/nowhere/claude"))
-        .how(How::With("/nowhere/claude")),
+        .how(Trigger::OtherClaude("/nowhere/claude")),
     case(
         "a variable is not set",
         "",
@@ -285,24 +296,67 @@ const CASES: &[Case] = &[
         ("SESSION_BUSY", 75, "helper"),
     )
     .defaults("session_wait_ms: 100\n")
-    .how(How::OverMcp(second_of_two)),
+    .how(Trigger::OverMcp(second_of_two)),
     case("there is no room for another run", "", "x", "", ("TOO_MANY_RUNS", 75, ""))
         .defaults("max_runs: 1\nmax_queue: 0\n")
-        .how(How::OverMcp(second_of_two)),
+        .how(Trigger::OverMcp(second_of_two)),
+    case(
+        "it has a budget, and what was spent cannot be read",
+        "",
+        "x",
+        "",
+        ("STORE_UNAVAILABLE", 4, "costs.json"),
+    )
+    .defaults("budgets: { helper: { per_day_usd: 5 } }\n")
+    .how(Trigger::PreparedProject(|context| {
+        fs::create_dir_all(context.root().join("data/costs.json")).expect("a folder in its place");
+    })),
+    case(
+        "its conversations cannot be read",
+        "",
+        "x",
+        "session: true\n",
+        ("STORE_UNAVAILABLE", 4, "sessions.json"),
+    )
+    .how(Trigger::PreparedProject(|context| {
+        fs::create_dir_all(context.root().join("data/sessions.json"))
+            .expect("a folder in its place");
+    })),
+    case(
+        "nobody can tell whether its conversation is in use",
+        "",
+        "x",
+        "session: true\n",
+        ("STORE_UNAVAILABLE", 4, "Is a directory"),
+    )
+    .how(Trigger::PreparedProject(|context| {
+        fs::create_dir_all(context.root().join("data/leases/lock")).expect("a folder in its place");
+    })),
+    case(
+        "the audit log cannot be written",
+        "",
+        "x",
+        "",
+        ("AUDIT_UNAVAILABLE", 4, "the audit log cannot be written"),
+    )
+    .how(Trigger::PreparedProject(|context| {
+        fs::create_dir_all(context.root().join("data/audit.jsonl")).expect("a folder in its place");
+    })),
 ];
 
 #[test]
-fn every_way_to_end_is_told_as_it_was() {
+fn every_outcome_matches_its_row_in_the_docs() {
     let rows: Vec<String> = thread::scope(|scope| {
-        // A few at once: most of them wait for something.
+        // Four threads: most cases spend their time waiting.
         let parts = CASES.chunks(CASES.len().div_ceil(4));
-        let threads: Vec<_> =
-            parts.map(|part| scope.spawn(|| part.iter().map(row).collect::<Vec<_>>())).collect();
+        let threads: Vec<_> = parts
+            .map(|part| scope.spawn(|| part.iter().map(check_and_format_row).collect::<Vec<_>>()))
+            .collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("each case")).collect()
     });
     let told = |code: &Code| CASES.iter().any(|case| case.code == code.as_str());
-    let untold: Vec<&Code> = Code::ALL.iter().filter(|code| !told(code)).collect();
-    assert!(untold.is_empty(), "no case for {untold:?}");
+    let missing: Vec<&Code> = Code::ALL.iter().filter(|code| !told(code)).collect();
+    assert!(missing.is_empty(), "no case for {missing:?}");
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/outcomes.md"))
         .expect("the page");
     for row in &rows {
@@ -314,62 +368,70 @@ fn every_way_to_end_is_told_as_it_was() {
     }
 }
 
-/// Plays one case and gives its row of the table.
-fn row(case: &Case) -> String {
-    let (report, exit) = play(case);
-    let told = told(&report);
-    assert_eq!(exit, case.exit, "{}: {report}", case.what);
-    assert_eq!(report["code"].as_str().unwrap_or_default(), case.code, "{}: {report}", case.what);
-    assert!(told.contains(case.says), "{}: {told}", case.what);
+/// Runs one case, checks it, and returns its table row.
+fn check_and_format_row(case: &Case) -> String {
+    let (report, exit) = run_case(case);
+    let told = normalized_message(&report);
+    assert_eq!(exit, case.exit, "{}: {report}", case.title);
+    assert_eq!(report["code"].as_str().unwrap_or_default(), case.code, "{}: {report}", case.title);
+    assert!(told.contains(case.expected_text), "{}: {told}", case.title);
     if case.prompt.contains("FAKE say half") {
-        assert_eq!(report["partial"], "half", "{}: {report}", case.what);
+        assert_eq!(report["partial"], "half", "{}: {report}", case.title);
     }
     if case.code == "OUTPUT_INVALID" {
         let errors = report["errors"].as_array().map_or(0, Vec::len);
-        assert!(errors > 0, "{}: {report}", case.what);
+        assert!(errors > 0, "{}: {report}", case.title);
     }
     let code = if case.code.is_empty() { "–".to_owned() } else { format!("`{}`", case.code) };
-    format!("| {} | {code} | {} | {} |", case.what, case.exit, told.replace('|', "\\|"))
+    format!("| {} | {code} | {} | {} |", case.title, case.exit, told.replace('|', "\\|"))
 }
 
-fn play(case: &Case) -> (Value, i32) {
+fn run_case(case: &Case) -> (Value, i32) {
     let context = TestContext::new();
     let env = format!("env: {{ FAKE_CLAUDE: \"{}\" }}\n", case.at_start);
     let env = if case.at_start.is_empty() { "" } else { &env };
     context.agent(
         "helper",
-        &format!("---\nname: helper\ndescription: Helps\n{}{env}---\nHelp.\n", case.limits),
+        &format!("---\nname: helper\ndescription: Helps\n{}{env}---\nHelp.\n", case.agent_settings),
     );
     if !case.defaults.is_empty() {
         context.write("agents/defaults.yaml", case.defaults);
     }
-    let (agent, claude) = match case.how {
-        How::Of(name) => (name, fake_claude()),
-        How::With(claude) => ("helper", PathBuf::from(claude)),
-        How::Run | How::Again | How::Meanwhile(_) | How::OverMcp(_) => ("helper", fake_claude()),
+    let (agent, claude) = match case.trigger {
+        Trigger::OtherAgent(name) => (name, fake_claude()),
+        Trigger::OtherClaude(claude) => ("helper", PathBuf::from(claude)),
+        Trigger::Run
+        | Trigger::SecondRun
+        | Trigger::PreparedProject(_)
+        | Trigger::WhileRunning(_)
+        | Trigger::OverMcp(_) => ("helper", fake_claude()),
     };
     let mut command = context.adjutant(["run", agent, case.prompt, "--json"]);
     command.env("ADJUTANT_CLAUDE", claude).env("CLAUDE_CODE_SESSION_ID", "one");
-    let output = match case.how {
-        How::OverMcp(call) => {
+    let output = match case.trigger {
+        Trigger::OverMcp(call) => {
             let report = call(&context);
             let code = Code::ALL.into_iter().find(|code| report["code"] == code.as_str());
             return (report, code.map_or(-1, |code| code.exit_code().into()));
         }
-        How::Meanwhile(happens) => {
+        Trigger::WhileRunning(happens) => {
             let mut child =
                 command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
             wait_for("what it writes", || {
-                (!events(&context.root(), "SessionStart").is_empty()).then_some(())
+                (!events_named(&context.root(), "SessionStart").is_empty()).then_some(())
             });
             happens(&context, &mut child);
             child.wait_with_output()
         }
-        How::Again => {
+        Trigger::SecondRun => {
             assert!(command.output().expect("it runs").status.success());
             command.output()
         }
-        How::Run | How::Of(_) | How::With(_) => command.output(),
+        Trigger::PreparedProject(prepare) => {
+            prepare(&context);
+            command.output()
+        }
+        Trigger::Run | Trigger::OtherAgent(_) | Trigger::OtherClaude(_) => command.output(),
     };
     let output = output.expect("it runs");
     (report(&output), output.status.code().unwrap_or(-1))
@@ -392,21 +454,23 @@ fn serve(context: &TestContext) -> McpClient {
     McpClient::connect(command)
 }
 
-/// A call while another one of the same agent is going on.
+/// Calls an agent while another call to the same agent is running.
 fn second_of_two(context: &TestContext) -> Value {
     let mut server = serve(context);
     let mut ask = |prompt: &str| {
         let arguments = json!({ "agent_name": "helper", "prompt": prompt });
-        server.begin("tools/call", json!({ "name": "run_subagent", "arguments": arguments }))
+        server.send_request("tools/call", json!({ "name": "run_subagent", "arguments": arguments }))
     };
     ask("FAKE hang-mid-turn");
-    wait_for("the first", || (!events(&context.root(), "SessionStart").is_empty()).then_some(()));
+    wait_for("the first", || {
+        (!events_named(&context.root(), "SessionStart").is_empty()).then_some(())
+    });
     let second = ask("x");
     server.answer(second)["_meta"]["adjutant/error"].clone()
 }
 
-/// A call of the main agent, attested by its hook, that says it is another's.
-fn claim(context: &TestContext) -> Value {
+/// A call that the hook attests as the main agent's and that claims another caller.
+fn call_with_false_claim(context: &TestContext) -> Value {
     let mut server = serve(context);
     let id = "outcomes.claim";
     let payload = json!({ "session_id": "s1", "hook_event_name": "PreToolUse", "tool_input": {},
@@ -419,8 +483,8 @@ fn claim(context: &TestContext) -> Value {
     server.request("tools/call", call)["_meta"]["adjutant/error"].clone()
 }
 
-/// The answer or the error, without what differs from machine to machine.
-fn told(report: &Value) -> String {
+/// The answer or error, without parts that differ between runs: paths, ids, pids and times.
+fn normalized_message(report: &Value) -> String {
     let told = report["error"].as_str().or(report["result"].as_str()).unwrap_or_default();
     let mut told = told.to_owned();
     if let Some((before, after)) = told.split_once("UTC, in ") {
@@ -442,23 +506,23 @@ fn told(report: &Value) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// `adjutant run helper` with a fake `claude` that takes a cent for a turn, in a session of the main agent.
-fn spend(context: &TestContext, session: &str) -> Value {
+/// `adjutant run helper` in a main session, with a fake `claude` that costs $0.01 per turn.
+fn run_for_one_cent(context: &TestContext, session: &str) -> Value {
     let mut command = context.adjutant(["run", "helper", "FAKE result hello", "--json"]);
     let command = command.env("ADJUTANT_CLAUDE", fake_claude());
     report(&command.env("CLAUDE_CODE_SESSION_ID", session).output().expect("it runs"))
 }
 
 #[test]
-fn a_daily_budget_that_is_spent_refuses_the_next_call_and_says_which() {
+fn exhausted_daily_budget_rejects_the_next_call_and_names_the_budget() {
     let context = TestContext::new();
     context.agent("helper", "---\nname: helper\ndescription: Helps\n---\nHelp.\n");
     context.write("agents/defaults.yaml", "budgets: { helper: { per_day_usd: 0.02 } }\n");
-    assert_eq!(spend(&context, "one")["result"], "hello");
-    // The ledger is its own: the record of events may be gone.
+    assert_eq!(run_for_one_cent(&context, "one")["result"], "hello");
+    // Costs are in the ledger, not in the event log, which may be deleted.
     let _ = fs::remove_file(context.root().join("data/events.jsonl"));
-    assert_eq!(spend(&context, "two")["cost_usd"], 0.01);
-    let told = spend(&context, "three")["error"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(run_for_one_cent(&context, "two")["cost_usd"], 0.01);
+    let told = run_for_one_cent(&context, "three")["error"].as_str().unwrap_or_default().to_owned();
     let expected =
         "BUDGET_EXCEEDED: `helper` has cost $0.0200 of $0.02 today (`budgets.helper.per_day_usd`)";
     assert!(told.starts_with(expected), "{told}");
@@ -466,17 +530,17 @@ fn a_daily_budget_that_is_spent_refuses_the_next_call_and_says_which() {
 }
 
 #[test]
-fn a_session_budget_counts_everything_one_session_started_and_nothing_else() {
+fn session_budget_counts_the_runs_of_one_main_session() {
     let context = TestContext::new();
     context.agent("helper", "---\nname: helper\ndescription: Helps\n---\nHelp.\n");
     context.write("agents/defaults.yaml", "session_budget_usd: 0.02\n");
-    assert_eq!(spend(&context, "one")["result"], "hello");
-    assert_eq!(spend(&context, "two")["result"], "hello");
-    assert_eq!(spend(&context, "one")["result"], "hello");
-    let told = spend(&context, "one")["error"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(run_for_one_cent(&context, "one")["result"], "hello");
+    assert_eq!(run_for_one_cent(&context, "two")["result"], "hello");
+    assert_eq!(run_for_one_cent(&context, "one")["result"], "hello");
+    let told = run_for_one_cent(&context, "one")["error"].as_str().unwrap_or_default().to_owned();
     let expected = "BUDGET_EXCEEDED: everything that this session has started has cost $0.0200 of $0.02 (`session_budget_usd`)";
     assert!(told.starts_with(expected), "{told}");
-    assert_eq!(spend(&context, "two")["result"], "hello");
+    assert_eq!(run_for_one_cent(&context, "two")["result"], "hello");
 
     let costs = context.run(["costs", "--by", "session", "--json"]);
     let costs = report(&costs);

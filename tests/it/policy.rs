@@ -1,4 +1,4 @@
-//! `adjutant explain`: the known cases, and what it says.
+//! `adjutant explain` and `adjutant matrix`: the policy test cases and the output formats.
 
 use std::process::Output;
 
@@ -7,23 +7,23 @@ use test_case::test_case;
 
 use crate::support::TestContext;
 
-const RULES: &str = ".mcp-gateway-rules.json";
+const RULES_FILE: &str = ".mcp-gateway-rules.json";
 
-fn answer(output: &Output) -> Value {
+fn json_output(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// The case in which the data and its contract disagree: an unknown key is an error, a typo never widens.
-const REFUSED: &str = "edge.typo_section_ignored";
+/// The case that deviates from the fixture: an unknown key is an error, because a typo must not widen access.
+const REJECTED_CASE: &str = "edge.typo_section_ignored";
 
 #[test]
-fn d1_every_known_case_through_explain() {
+fn d1_explain_decides_every_policy_case() {
     let cases: Vec<Value> =
         serde_json::from_str(include_str!("../fixtures/policy-cases.json")).expect("the cases");
     assert_eq!(cases.len(), 188);
     let context = TestContext::new();
     for case in &cases {
-        context.write(RULES, case["rules"].to_string());
+        context.write(RULES_FILE, case["rules"].to_string());
         let text = |key: &str| case[key].as_str().unwrap_or_default();
         let mut command = context.adjutant([
             "explain",
@@ -37,12 +37,12 @@ fn d1_every_known_case_through_explain() {
             command.args(["--tool", tool]);
         }
         let output = command.output().expect("the program starts");
-        let expected = if text("name") == REFUSED {
+        let expected = if text("name") == REJECTED_CASE {
             (None, 2)
         } else {
             (Some(text("expect")), i32::from(text("expect") == "deny"))
         };
-        let found = answer(&output);
+        let found = json_output(&output);
         assert_eq!(
             (found["decision"].as_str(), output.status.code()),
             (expected.0, Some(expected.1)),
@@ -52,17 +52,17 @@ fn d1_every_known_case_through_explain() {
 }
 
 #[test]
-fn the_answer_names_rule_file_and_line() {
+fn explain_names_rule_file_and_line() {
     let context = TestContext::new();
-    context.write(RULES, "{\"agents\": {\"dev\": {\n\"allow\": {\"servers\": [\"*\"]},\n\"deny\": {\"servers\": [\"db\"]}}}}");
+    context.write(RULES_FILE, "{\"agents\": {\"dev\": {\n\"allow\": {\"servers\": [\"*\"]},\n\"deny\": {\"servers\": [\"db\"]}}}}");
     let output =
         context.run(["explain", "--agent", "dev", "--server", "db", "--tool", "x", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
-        answer(&output),
+        json_output(&output),
         json!({
             "decision": "deny", "agent": "dev", "server": "db", "tool": "x",
-            "rule": "agents.dev.deny.servers[0]", "file": context.root().join(RULES), "line": 3,
+            "rule": "agents.dev.deny.servers[0]", "file": context.root().join(RULES_FILE), "line": 3,
             "reason": "agent `dev` may not use tool `x` of server `db`: it is denied by name \
                        (`agents.dev.deny.servers[0]` in .mcp-gateway-rules.json line 3)",
         })
@@ -79,7 +79,7 @@ fn the_answer_names_rule_file_and_line() {
 }
 
 #[test]
-fn the_rules_are_found_where_the_variable_says() {
+fn gateway_rules_variable_names_the_rules_file() {
     let context = TestContext::new();
     context.write("elsewhere/r.json", r#"{"agents":{"a":{"allow":{"servers":["db"]}}}}"#);
     let explain = |value: &str| {
@@ -95,9 +95,9 @@ fn the_rules_are_found_where_the_variable_says() {
 }
 
 #[test]
-fn a_broken_file_is_no_answer() {
+fn explain_fails_if_the_rules_file_is_invalid() {
     let context = TestContext::new();
-    context.write(RULES, "{\"agents\": {\"a\": {\"allow\": {\"servers\": [\"*\"]},\n\"denny\": {\"servers\": [\"db\"]}}}}");
+    context.write(RULES_FILE, "{\"agents\": {\"a\": {\"allow\": {\"servers\": [\"*\"]},\n\"denny\": {\"servers\": [\"db\"]}}}}");
     let output = context.run(["explain", "--agent", "a", "--server", "db"]);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -106,7 +106,7 @@ fn a_broken_file_is_no_answer() {
 }
 
 #[test]
-fn a_question_without_a_subject_is_wrong_usage() {
+fn explain_without_server_or_builtin_is_a_usage_error() {
     let context = TestContext::new();
     for arguments in
         [["explain", "--agent", "a", "--json"], ["explain", "--agent", "a", "--tool=x"]]
@@ -115,7 +115,7 @@ fn a_question_without_a_subject_is_wrong_usage() {
     }
 }
 
-const AGENT: &str = "---
+const DEV_AGENT: &str = "---
 name: dev
 description: \"Develops\"
 permissions:
@@ -135,14 +135,14 @@ You develop.
 ";
 
 #[test]
-fn explain_answers_for_subagents_by_their_own_file() {
+fn explain_evaluates_subagents_by_their_own_file() {
     let context = TestContext::new();
-    context.agent("dev", AGENT);
-    context.write(RULES, r#"{"agents": {"dev": {"allow": {"servers": ["db", "other"]}}}}"#);
+    context.agent("dev", DEV_AGENT);
+    context.write(RULES_FILE, r#"{"agents": {"dev": {"allow": {"servers": ["db", "other"]}}}}"#);
     let explain = |arguments: &[&str]| {
         let mut command = context.adjutant(["explain", "--json", "--agent", "dev"]);
         let output = command.args(arguments).output().expect("the program starts");
-        (output.status.code(), answer(&output))
+        (output.status.code(), json_output(&output))
     };
     let (code, found) = explain(&["--builtin", "shell"]);
     assert_eq!(
@@ -166,16 +166,16 @@ fn explain_answers_for_subagents_by_their_own_file() {
     let (code, found) = explain(&["--server", "other"]);
     assert_eq!(
         (code, &found["file"]),
-        (Some(0), &json!(context.root().join(RULES))),
+        (Some(0), &json!(context.root().join(RULES_FILE))),
         "not its own: the gateway's rules"
     );
     assert_eq!(explain(&["--server", "api"]).0, Some(1));
 }
 
 #[test]
-fn explain_cannot_say_for_an_agent_that_is_broken_or_unknown() {
+fn explain_fails_for_a_broken_or_unknown_agent() {
     let context = TestContext::new();
-    context.agent("dev", &AGENT.replace("exclude:", "exclud:"));
+    context.agent("dev", &DEV_AGENT.replace("exclude:", "exclud:"));
     let output = context.run(["explain", "--agent", "dev", "--builtin", "Read"]);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -188,19 +188,19 @@ fn explain_cannot_say_for_an_agent_that_is_broken_or_unknown() {
 
 fn matrix_project() -> TestContext {
     let context = TestContext::new();
-    context.agent("dev", AGENT);
+    context.agent("dev", DEV_AGENT);
     context
         .write(".mcp.json", r#"{"mcpServers": {"db": {"command": "x"}, "<b>": {"command": "x"}}}"#);
     let rules = json!({"agents": {
         "dev": {"allow": {"servers": ["db"], "tools": {"db": ["query"]}}},
         "ops": {"allow": {"servers": ["*"]}, "deny": {"tools": {"db": ["drop_*"]}}},
     }});
-    context.write(RULES, rules.to_string());
+    context.write(RULES_FILE, rules.to_string());
     context
 }
 
-/// The decisions of a row, one word per agent: what it is about, then `allow`, `deny` or `none`.
-fn decisions(matrix: &Value, server: &str, tool: Option<&str>) -> Vec<String> {
+/// The decisions of one row, one word per agent: `allow`, `deny` or `none`.
+fn row_decisions(matrix: &Value, server: &str, tool: Option<&str>) -> Vec<String> {
     let rows = matrix["rows"].as_array().expect("rows");
     let row = rows.iter().find(|row| row["server"] == server && row["tool"].as_str() == tool);
     let cells =
@@ -210,25 +210,25 @@ fn decisions(matrix: &Value, server: &str, tool: Option<&str>) -> Vec<String> {
 }
 
 #[test]
-fn the_matrix_says_what_explain_says() {
+fn matrix_and_explain_agree() {
     let context = matrix_project();
     let output = context.run(["matrix", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let matrix = answer(&output);
+    let matrix = json_output(&output);
     assert_eq!(
         matrix["agents"],
         json!([{"name": "dev", "subagent": true}, {"name": "ops", "subagent": false}])
     );
-    assert_eq!(decisions(&matrix, "db", None), ["allow", "allow"]);
-    assert_eq!(decisions(&matrix, "db", Some("query")), ["allow", "allow"]);
-    assert_eq!(decisions(&matrix, "db", Some("drop_*")), ["deny", "deny"]);
-    assert_eq!(decisions(&matrix, "db", Some("any other tool")), ["deny", "allow"]);
+    assert_eq!(row_decisions(&matrix, "db", None), ["allow", "allow"]);
+    assert_eq!(row_decisions(&matrix, "db", Some("query")), ["allow", "allow"]);
+    assert_eq!(row_decisions(&matrix, "db", Some("drop_*")), ["deny", "deny"]);
+    assert_eq!(row_decisions(&matrix, "db", Some("any other tool")), ["deny", "allow"]);
     assert_eq!(
-        decisions(&matrix, "files", None),
+        row_decisions(&matrix, "files", None),
         ["allow", "none"],
         "nobody else sees a private server"
     );
-    assert_eq!(decisions(&matrix, "files", Some("delete_*")), ["deny", "none"]);
+    assert_eq!(row_decisions(&matrix, "files", Some("delete_*")), ["deny", "none"]);
     for row in matrix["rows"].as_array().expect("rows") {
         for (cell, agent) in row["cells"].as_array().expect("cells").iter().zip(["dev", "ops"]) {
             let Some(decision) = cell["decision"].as_str() else { continue };
@@ -238,7 +238,7 @@ fn the_matrix_says_what_explain_says() {
                 (Some(server), None) => explain.args(["--server", server]),
                 (None, tool) => explain.args(["--builtin", tool.expect("a tool")]),
             };
-            let explained = answer(&explain.output().expect("the program starts"));
+            let explained = json_output(&explain.output().expect("the program starts"));
             assert_eq!(
                 (decision, &cell["reason"], &cell["line"]),
                 (
@@ -252,7 +252,7 @@ fn the_matrix_says_what_explain_says() {
 }
 
 #[test]
-fn the_matrix_as_table_and_as_page() {
+fn matrix_prints_a_table_or_a_self_contained_html_page() {
     let context = matrix_project();
     let table = context.run(["matrix", "--agent", "ops", "--server", "db"]);
     let text = String::from_utf8_lossy(&table.stdout).into_owned();
@@ -272,7 +272,7 @@ fn the_matrix_as_table_and_as_page() {
 #[test_case(&["--agent", "dev", "--agent", "zz"], "there is no agent `zz`; there are `dev`, `ops`")]
 #[test_case(&["--server", "fils"], "there is no server `fils`; did you mean `files`?")]
 #[test_case(&["--server", "zz", "--json"], "there is no server `zz`; there are")]
-fn the_matrix_of_somebody_who_is_not_there_is_wrong_usage(asked: &[&str], expected: &str) {
+fn matrix_of_an_unknown_agent_or_server_is_a_usage_error(asked: &[&str], expected: &str) {
     let context = matrix_project();
     let output = context.adjutant(["matrix"]).args(asked).output().expect("the program starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -282,14 +282,14 @@ fn the_matrix_of_somebody_who_is_not_there_is_wrong_usage(asked: &[&str], expect
 }
 
 #[test]
-fn the_matrix_of_one_agent_takes_the_servers_of_all() {
+fn matrix_of_one_agent_accepts_private_servers_of_other_agents() {
     let context = matrix_project();
     let output = context.run(["matrix", "--agent", "ops", "--server", "files"]);
     assert_eq!(output.status.code(), Some(0), "`files` is `dev`'s own: {output:?}");
 }
 
-/// The fenced text behind `<!-- test: NAME -->` in a page, every time it stands there.
-pub(crate) fn examples(page: &str, name: &str) -> Vec<String> {
+/// The contents of all fenced blocks after `<!-- test: NAME -->` in a page.
+pub(crate) fn marked_examples(page: &str, name: &str) -> Vec<String> {
     let mark = format!("<!-- test: {name} -->\n```");
     let fenced = page.split(&mark).skip(1).map(|rest| {
         let body = rest.split_once('\n').expect("a language").1;
@@ -299,13 +299,13 @@ pub(crate) fn examples(page: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_page_about_policy_says_what_the_program_says() {
+fn examples_in_the_policy_page_match_the_program() {
     let page = include_str!("../../docs/policy.md");
     let context = TestContext::new();
-    context.write(RULES, &examples(page, "rules")[0]);
-    context.agent("dev", &examples(page, "agent dev")[0]);
-    let sessions = examples(page, "run");
-    assert_eq!(sessions.len(), 2);
+    context.write(RULES_FILE, &marked_examples(page, "rules")[0]);
+    context.agent("dev", &marked_examples(page, "agent dev")[0]);
+    let sessions = marked_examples(page, "run");
+    assert_eq!(sessions.len(), 3);
     for session in sessions {
         let lines: Vec<&str> = session.lines().collect();
         for pair in lines.chunks(2) {

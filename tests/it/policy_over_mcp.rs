@@ -1,4 +1,4 @@
-//! The known cases of the policy again, as an agent meets them: through the tools of a running gateway.
+//! The policy test cases again, over MCP: through the tools of a running gateway.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,32 +7,32 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::gateway::{faulty, until};
+use crate::gateway::{faulty, wait_until};
 use crate::support::TestContext;
-use crate::support::mcp::{McpClient, text};
+use crate::support::mcp::{McpClient, result_text};
 
-const RULES: &str = ".mcp-gateway-rules.json";
-const SERVERS: &str = ".mcp.json";
+const RULES_FILE: &str = ".mcp-gateway-rules.json";
+const SERVERS_FILE: &str = ".mcp.json";
 
-/// The case in which the data and its contract disagree: an unknown key is an error, a typo never widens.
-const REFUSED: &str = "edge.typo_section_ignored";
-/// Servers that the cases want to be allowed and missing.
-const MISSING: [&str; 3] = ["nonexistent", "does-not-exist", ""];
+/// The case that deviates from the fixture: an unknown key is an error, because a typo must not widen access.
+const REJECTED_CASE: &str = "edge.typo_section_ignored";
+/// Servers that the cases name and that must not be configured.
+const UNCONFIGURED_SERVERS: [&str; 3] = ["nonexistent", "does-not-exist", ""];
 
 #[test]
-fn d1_every_known_case_through_the_tools() {
+fn d1_gateway_tools_decide_every_policy_case() {
     let cases: Vec<Value> =
         serde_json::from_str(include_str!("../fixtures/policy-cases.json")).expect("the cases");
     assert_eq!(cases.len(), 188);
-    let mut stage = Stage::new(&cases);
+    let mut fixture = RunningGateway::new(&cases);
     let mut asked = 0;
-    for (rules, cases) in by_rules(&cases) {
-        if cases.iter().any(|case| case["name"] == REFUSED) {
+    for (rules, cases) in group_by_rules(&cases) {
+        if cases.iter().any(|case| case["name"] == REJECTED_CASE) {
             continue;
         }
-        stage.switch_to(rules);
+        fixture.apply_rules(rules);
         for case in cases {
-            stage.ask(case);
+            fixture.check_case(case);
             asked += 1;
         }
     }
@@ -40,26 +40,26 @@ fn d1_every_known_case_through_the_tools() {
 }
 
 #[test]
-fn a4_a_typo_in_the_rules_allows_nobody_anything() {
+fn a4_a_typo_in_the_rules_denies_every_agent() {
     let cases: Vec<Value> =
         serde_json::from_str(include_str!("../fixtures/policy-cases.json")).expect("the cases");
-    let case = cases.iter().find(|case| case["name"] == REFUSED).expect("the case");
-    let stage = Stage::new(&cases);
-    stage.context.write(RULES, case["rules"].to_string());
-    // A new gateway: one that runs would keep the last good rules.
-    let mut client = McpClient::connect(stage.context.adjutant(["gateway"]));
+    let case = cases.iter().find(|case| case["name"] == REJECTED_CASE).expect("the case");
+    let fixture = RunningGateway::new(&cases);
+    fixture.context.write(RULES_FILE, case["rules"].to_string());
+    // A fresh gateway: a running one would keep the last valid rules.
+    let mut client = McpClient::connect(fixture.context.adjutant(["gateway"]));
     for (tool, arguments) in [
         ("list_servers", json!({ "agent_id": "a" })),
         ("get_server_tools", json!({ "agent_id": "a", "server": "db" })),
         ("execute_tool", json!({ "agent_id": "a", "server": "db", "tool": "query" })),
     ] {
-        let result = client.call(tool, arguments);
-        assert!(text(&result).starts_with("INVALID_AGENT_ID: "), "{tool}: {result}");
+        let result = client.call_tool(tool, arguments);
+        assert!(result_text(&result).starts_with("INVALID_AGENT_ID: "), "{tool}: {result}");
     }
 }
 
-/// Cases that share their rules are asked together.
-fn by_rules(cases: &[Value]) -> Vec<(&Value, Vec<&Value>)> {
+/// The cases grouped by their rules, so that each set of rules is loaded once.
+fn group_by_rules(cases: &[Value]) -> Vec<(&Value, Vec<&Value>)> {
     let mut groups: Vec<(&Value, Vec<&Value>)> = Vec::new();
     for case in cases {
         match groups.iter_mut().find(|(rules, _)| **rules == case["rules"]) {
@@ -70,14 +70,14 @@ fn by_rules(cases: &[Value]) -> Vec<(&Value, Vec<&Value>)> {
     groups
 }
 
-/// One gateway with every server and tool of the cases behind it.
-struct Stage {
+/// One gateway with all servers and tools of the cases behind it.
+struct RunningGateway {
     context: TestContext,
     client: McpClient,
-    switches: usize,
+    rule_changes: usize,
 }
 
-impl Stage {
+impl RunningGateway {
     fn new(cases: &[Value]) -> Self {
         let names = |key: &str| -> BTreeSet<&str> {
             cases.iter().filter_map(|case| case[key].as_str()).collect()
@@ -85,82 +85,89 @@ impl Stage {
         let tools = names("tool").into_iter().filter(|name| !name.is_empty());
         let arguments: Vec<&str> = ["named"].into_iter().chain(tools).collect();
         let entry = json!({ "command": faulty(), "args": arguments });
-        let servers = names("server").into_iter().filter(|name| !MISSING.contains(name));
+        let servers =
+            names("server").into_iter().filter(|name| !UNCONFIGURED_SERVERS.contains(name));
         let servers: serde_json::Map<String, Value> =
             servers.map(|name| (name.to_owned(), entry.clone())).collect();
         let context = TestContext::new();
-        context.write(SERVERS, json!({ "mcpServers": servers }).to_string());
-        context.write(RULES, json!({ "agents": { "marker-0": {} } }).to_string());
+        context.write(SERVERS_FILE, json!({ "mcpServers": servers }).to_string());
+        context.write(RULES_FILE, json!({ "agents": { "marker-0": {} } }).to_string());
         let mut client = McpClient::connect(context.adjutant(["gateway"]));
-        until("the first rules", || knows(&mut client, "marker-0").then_some(()));
-        Self { context, client, switches: 0 }
+        wait_until("the first rules", || knows_agent(&mut client, "marker-0").then_some(()));
+        Self { context, client, rule_changes: 0 }
     }
 
-    /// Puts rules in force: the file is replaced, and the gateway told.
-    fn switch_to(&mut self, rules: &Value) {
+    /// Replaces the rules file, sends SIGHUP and waits until the new rules are in force.
+    fn apply_rules(&mut self, rules: &Value) {
         let has_agents = rules["agents"].as_object().is_some_and(|agents| !agents.is_empty());
         if has_agents {
             let mut marked = rules.clone();
-            self.switches += 1;
-            marked["agents"][format!("marker-{}", self.switches)] = json!({});
-            self.replace(&marked);
+            self.rule_changes += 1;
+            marked["agents"][format!("marker-{}", self.rule_changes)] = json!({});
+            self.replace_rules_file(&marked);
         } else {
-            // Rules without any agent stay so: that the marker of others went away is the sign.
-            self.switch_to(&json!({ "agents": { "somebody": {} } }));
-            self.replace(rules);
+            // Rules without agents cannot have a marker agent: wait until the previous marker disappears.
+            self.apply_rules(&json!({ "agents": { "somebody": {} } }));
+            self.replace_rules_file(rules);
         }
-        let marker = format!("marker-{}", self.switches);
-        until("the new rules", || (knows(&mut self.client, &marker) == has_agents).then_some(()));
+        let marker = format!("marker-{}", self.rule_changes);
+        wait_until("the new rules", || {
+            (knows_agent(&mut self.client, &marker) == has_agents).then_some(())
+        });
     }
 
-    fn replace(&self, rules: &Value) {
+    fn replace_rules_file(&self, rules: &Value) {
         self.context.write("next.json", serde_json::to_string_pretty(rules).expect("JSON"));
         let root = self.context.root();
-        fs::rename(root.join("next.json"), root.join(RULES)).expect("the new rules");
+        fs::rename(root.join("next.json"), root.join(RULES_FILE)).expect("the new rules");
         let pid = Pid::from_raw(i32::try_from(self.client.pid()).expect("a pid"));
         kill(pid, Signal::SIGHUP).expect("the gateway runs");
     }
 
-    fn ask(&mut self, case: &Value) {
+    fn check_case(&mut self, case: &Value) {
         let word = |key: &str| case[key].as_str().unwrap_or_default();
         let (server, tool) = (word("server"), case["tool"].as_str());
         let agent = json!({ "agent_id": word("agent") });
         let of_server = json!({ "agent_id": word("agent"), "server": server });
-        let servers = self.client.call("list_servers", agent);
-        let tools = self.client.call("get_server_tools", of_server.clone());
+        let servers = self.client.call_tool("list_servers", agent);
+        let tools = self.client.call_tool("get_server_tools", of_server.clone());
         let Some(tool) = tool else {
             return match word("expect") {
-                "allow" => may_use_server(case, &servers, &tools),
-                _ => self.is_refused(case, &tools, &servers),
+                "allow" => assert_server_usable(case, &servers, &tools),
+                _ => self.assert_denied(case, &tools, &servers),
             };
         };
         let mut call = of_server;
         call["tool"] = json!(tool);
-        let result = self.client.call("execute_tool", call);
+        let result = self.client.call_tool("execute_tool", call);
         let listed = tools["structuredContent"]["tools"].as_array().into_iter().flatten();
         let is_listed = listed.into_iter().any(|listed| listed["name"] == tool);
         match word("expect") {
-            "allow" if tool.is_empty() => is_taken_for_missing(case, "tool", &result),
+            "allow" if tool.is_empty() => assert_missing_argument(case, "tool", &result),
             "allow" => {
                 assert!(is_listed, "{case}\n{tools}");
-                assert_eq!((text(&result), &result["isError"]), (tool, &Value::Null), "{case}");
+                assert_eq!(
+                    (result_text(&result), &result["isError"]),
+                    (tool, &Value::Null),
+                    "{case}"
+                );
             }
             _ => {
                 assert!(!is_listed, "{case}\n{tools}");
-                self.is_refused(case, &result, &servers);
+                self.assert_denied(case, &result, &servers);
             }
         }
     }
 
-    /// The refusal has its code, and says what `explain` says.
-    fn is_refused(&self, case: &Value, result: &Value, servers: &Value) {
+    /// Asserts that the call is rejected with its error code and the reason that `explain` gives.
+    fn assert_denied(&self, case: &Value, result: &Value, servers: &Value) {
         assert_eq!(result["isError"], true, "{case}\n{result}");
         let agent = case["agent"].as_str().expect("an agent");
         let server = case["server"].as_str().expect("a server");
         if case["rules"]["agents"].get(agent).is_none() {
             let unknown = format!("INVALID_AGENT_ID: the rules have no agent `{agent}`; ");
-            assert!(text(result).starts_with(&unknown), "{case}\n{result}");
-            assert!(text(servers).starts_with(&unknown), "{case}\n{servers}");
+            assert!(result_text(result).starts_with(&unknown), "{case}\n{result}");
+            assert!(result_text(servers).starts_with(&unknown), "{case}\n{servers}");
             return;
         }
         let mut explain = self.context.adjutant(["explain", "--json", "--agent", agent]);
@@ -169,39 +176,39 @@ impl Stage {
         let output = explain.output().expect("the program starts");
         let explained: Value = serde_json::from_slice(&output.stdout).expect("an answer");
         let reason = explained["reason"].as_str().expect("a reason");
-        let said = text(result).strip_prefix("DENIED_BY_POLICY: ");
+        let said = result_text(result).strip_prefix("DENIED_BY_POLICY: ");
         assert!(said.is_some_and(|said| said.starts_with(reason)), "{case}\n{result}\n{reason}");
         if case["tool"].is_null() {
-            assert!(!lists(servers, server), "{case}\n{servers}");
+            assert!(!lists_server(servers, server), "{case}\n{servers}");
         }
     }
 }
 
-fn may_use_server(case: &Value, servers: &Value, tools: &Value) {
+fn assert_server_usable(case: &Value, servers: &Value, tools: &Value) {
     let server = case["server"].as_str().expect("a server");
     if server.is_empty() {
-        return is_taken_for_missing(case, "server", tools);
+        return assert_missing_argument(case, "server", tools);
     }
-    if MISSING.contains(&server) {
-        assert!(text(tools).starts_with("SERVER_UNAVAILABLE: "), "{case}\n{tools}");
-        assert!(text(tools).contains("there is no such server"), "{case}\n{tools}");
+    if UNCONFIGURED_SERVERS.contains(&server) {
+        assert!(result_text(tools).starts_with("SERVER_UNAVAILABLE: "), "{case}\n{tools}");
+        assert!(result_text(tools).contains("there is no such server"), "{case}\n{tools}");
         return;
     }
-    assert!(lists(servers, server), "{case}\n{servers}");
+    assert!(lists_server(servers, server), "{case}\n{servers}");
     assert_ne!(tools["isError"], true, "{case}\n{tools}");
 }
 
-/// Nothing has an empty name: the rules would allow it, the tools ask for the argument.
-fn is_taken_for_missing(case: &Value, argument: &str, result: &Value) {
+/// Asserts that an empty name counts as a missing argument, although the rules would allow it.
+fn assert_missing_argument(case: &Value, argument: &str, result: &Value) {
     let said = format!("INVALID_ARGUMENT: `{argument}` is missing");
-    assert!(text(result).starts_with(&said), "{case}\n{result}");
+    assert!(result_text(result).starts_with(&said), "{case}\n{result}");
 }
 
-fn lists(servers: &Value, name: &str) -> bool {
+fn lists_server(servers: &Value, name: &str) -> bool {
     let listed = servers["structuredContent"]["result"].as_array().expect("a list");
     listed.iter().any(|server| server["name"] == name)
 }
 
-fn knows(client: &mut McpClient, agent: &str) -> bool {
-    client.call("list_servers", json!({ "agent_id": agent }))["isError"] != true
+fn knows_agent(client: &mut McpClient, agent: &str) -> bool {
+    client.call_tool("list_servers", json!({ "agent_id": agent }))["isError"] != true
 }

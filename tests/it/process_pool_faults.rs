@@ -1,4 +1,4 @@
-//! Processes that waited and then do not answer as they should, with the fake `claude`: in doubt, cold.
+//! Pooled processes that misbehave, with the fake `claude`: they are discarded and the call runs on a new process.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,139 +7,145 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
-use crate::support::fake::fake_claude;
-use crate::support::mcp::{McpClient, text};
-use crate::support::waiting::{ask, gone, one_waits, pids, waiting};
+use crate::support::fake_claude::fake_claude;
+use crate::support::idle_processes::{
+    call_agent, idle_processes, pids_of_runs, wait_for_idle_process, wait_until_gone,
+};
+use crate::support::mcp::{McpClient, result_text};
 
-/// A warm one has never seen a prompt; a live one has a conversation.
+/// Kind of pooled process: a warm one has never had a prompt, a live one serves a session.
 #[derive(Clone, Copy)]
-enum Kind {
+enum PooledKind {
     Warm,
     Live,
 }
 
-/// A server with a process that waits for the next call.
-struct House {
+/// A server with one idle process.
+struct ServerWithIdleProcess {
     context: TestContext,
     server: McpClient,
-    waits: u64,
-    /// How many runs there were before.
-    runs: usize,
+    idle_pid: u64,
+    /// Number of earlier runs.
+    earlier_runs: usize,
 }
 
-impl House {
-    fn new(kind: Kind, settings: &str) -> Self {
+impl ServerWithIdleProcess {
+    fn new(kind: PooledKind, settings: &str) -> Self {
         let context = TestContext::new();
-        let way = match kind {
-            Kind::Warm => "warm: 1",
-            Kind::Live => "session: true",
+        let setting = match kind {
+            PooledKind::Warm => "warm: 1",
+            PooledKind::Live => "session: true",
         };
-        let file = format!("---\nname: helper\ndescription: Helps\n{way}\n{settings}---\nHelp.\n");
+        let file =
+            format!("---\nname: helper\ndescription: Helps\n{setting}\n{settings}---\nHelp.\n");
         context.agent("helper", &file);
         let mut command = context.adjutant(["serve"]);
         command.env("ADJUTANT_CLAUDE", fake_claude());
         let mut server = McpClient::connect(command);
-        let runs = match kind {
-            Kind::Warm => 0,
-            Kind::Live => {
-                ask(&mut server, "helper", "FAKE result first");
+        let earlier_runs = match kind {
+            PooledKind::Warm => 0,
+            PooledKind::Live => {
+                call_agent(&mut server, "helper", "FAKE result first");
                 1
             }
         };
-        let waits = one_waits(&context);
-        Self { context, server, waits, runs }
+        let idle_pid = wait_for_idle_process(&context);
+        Self { context, server, idle_pid, earlier_runs }
     }
 
-    fn mark(&self) -> PathBuf {
+    fn marker_file(&self) -> PathBuf {
         self.context.root().join("done-once")
     }
 
-    fn once(&self, fault: &str) -> String {
-        format!("FAKE once {} {fault}", self.mark().display())
+    fn fault_once(&self, fault: &str) -> String {
+        format!("FAKE once {} {fault}", self.marker_file().display())
     }
 
-    /// The processes of the last call.
-    fn used(&self, count: usize) -> Vec<u64> {
-        pids(&self.context.root(), self.runs + count).split_off(self.runs)
+    /// The processes of the runs since then.
+    fn pids_since(&self, count: usize) -> Vec<u64> {
+        pids_of_runs(&self.context.root(), self.earlier_runs + count).split_off(self.earlier_runs)
     }
 
-    fn fails(&mut self, prompt: &str) -> Value {
+    fn call_and_expect_failure(&mut self, prompt: &str) -> Value {
         let call = json!({ "agent_name": "helper", "prompt": prompt });
-        let answer = self.server.call("run_subagent", call);
+        let answer = self.server.call_tool("run_subagent", call);
         assert_eq!(answer["isError"], true, "{answer}");
-        assert!(text(&answer).starts_with("CLAUDE_FAILED: "), "{answer}");
+        assert!(result_text(&answer).starts_with("CLAUDE_FAILED: "), "{answer}");
         answer
     }
 }
 
-#[test_case(Kind::Warm, "crash"; "a warm one dies")]
-#[test_case(Kind::Live, "crash"; "a live one dies")]
-#[test_case(Kind::Warm, "no-result"; "a warm one ends")]
-#[test_case(Kind::Live, "torn-line"; "a live one breaks off in a line")]
-#[test_case(Kind::Warm, "wrong-session"; "a warm one answers for another session")]
-#[test_case(Kind::Live, "wrong-session"; "a live one answers for another session")]
-#[test_case(Kind::Warm, "late-result old"; "a warm one gives a result before its turn")]
-#[test_case(Kind::Live, "late-result old"; "a live one gives the late result of an earlier turn")]
-fn what_is_odd_is_thrown_away_and_the_call_repeated_cold(kind: Kind, fault: &str) {
-    let mut house = House::new(kind, "");
-    let prompt = format!("{}\nFAKE result right", house.once(fault));
-    let answer = ask(&mut house.server, "helper", &prompt);
+#[test_case(PooledKind::Warm, "crash"; "warm process crashes")]
+#[test_case(PooledKind::Live, "crash"; "live process crashes")]
+#[test_case(PooledKind::Warm, "no-result"; "warm process exits without a result")]
+#[test_case(PooledKind::Live, "torn-line"; "live process exits within a line")]
+#[test_case(PooledKind::Warm, "wrong-session"; "warm process reports another session")]
+#[test_case(PooledKind::Live, "wrong-session"; "live process reports another session")]
+#[test_case(PooledKind::Warm, "late-result old"; "warm process sends a result before its turn")]
+#[test_case(PooledKind::Live, "late-result old"; "live process sends the late result of an earlier turn")]
+fn misbehaving_pooled_process_is_discarded_and_the_call_retried_on_a_new_one(
+    kind: PooledKind,
+    fault: &str,
+) {
+    let mut fixture = ServerWithIdleProcess::new(kind, "");
+    let prompt = format!("{}\nFAKE result right", fixture.fault_once(fault));
+    let answer = call_agent(&mut fixture.server, "helper", &prompt);
     assert_eq!(answer["result"], "right", "{answer}");
-    assert_eq!(fs::read_to_string(house.mark()).unwrap(), house.waits.to_string());
-    let used = house.used(2);
-    assert_eq!((used[0], used.len()), (house.waits, 2), "the one that waited, and one more");
-    assert_ne!(used[1], house.waits);
-    gone(house.waits);
-    if let Kind::Live = kind {
-        let recalled = ask(&mut house.server, "helper", "FAKE recall");
+    assert_eq!(fs::read_to_string(fixture.marker_file()).unwrap(), fixture.idle_pid.to_string());
+    let used = fixture.pids_since(2);
+    assert_eq!((used[0], used.len()), (fixture.idle_pid, 2), "the one that waited, and one more");
+    assert_ne!(used[1], fixture.idle_pid);
+    wait_until_gone(fixture.idle_pid);
+    if let PooledKind::Live = kind {
+        let recalled = call_agent(&mut fixture.server, "helper", "FAKE recall");
         assert_eq!(recalled["session_id"], answer["session_id"], "the conversation went on");
         assert!(recalled["result"].as_str().unwrap().starts_with("FAKE result first|"));
     }
 }
 
-#[test_case(Kind::Warm)]
-#[test_case(Kind::Live)]
-fn a_call_is_repeated_once(kind: Kind) {
-    let mut house = House::new(kind, "");
-    house.fails("FAKE crash");
-    assert_eq!(house.used(2).len(), 2);
+#[test_case(PooledKind::Warm)]
+#[test_case(PooledKind::Live)]
+fn call_is_retried_only_once(kind: PooledKind) {
+    let mut fixture = ServerWithIdleProcess::new(kind, "");
+    fixture.call_and_expect_failure("FAKE crash");
+    assert_eq!(fixture.pids_since(2).len(), 2);
 }
 
-#[test_case(Kind::Warm, "tool"; "warm, the tool has run")]
-#[test_case(Kind::Live, "tool"; "live, the tool has run")]
-#[test_case(Kind::Warm, "tool-begun"; "warm, it died while the tool ran")]
-#[test_case(Kind::Live, "tool-begun"; "live, it died while the tool ran")]
-fn nothing_is_repeated_after_a_tool_was_asked_for(kind: Kind, tool: &str) {
-    let mut house = House::new(kind, "");
-    let prompt = format!("FAKE {tool} Bash\n{}\nFAKE result twice", house.once("crash"));
-    house.fails(&prompt);
-    assert_eq!(house.used(1), [house.waits]);
+#[test_case(PooledKind::Warm, "tool"; "warm, the tool has run")]
+#[test_case(PooledKind::Live, "tool"; "live, the tool has run")]
+#[test_case(PooledKind::Warm, "tool-begun"; "warm, crashed while the tool ran")]
+#[test_case(PooledKind::Live, "tool-begun"; "live, crashed while the tool ran")]
+fn call_is_not_retried_after_a_tool_was_requested(kind: PooledKind, tool: &str) {
+    let mut fixture = ServerWithIdleProcess::new(kind, "");
+    let prompt = format!("FAKE {tool} Bash\n{}\nFAKE result twice", fixture.fault_once("crash"));
+    fixture.call_and_expect_failure(&prompt);
+    assert_eq!(fixture.pids_since(1), [fixture.idle_pid]);
 }
 
-/// A frame that comes while nobody waits for one: whoever sent it gets no call.
+/// A process that writes a frame while idle is discarded.
 #[test]
-fn a_warm_process_that_speaks_unasked_is_not_used() {
+fn warm_process_that_writes_while_idle_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("spoke");
     let settings = format!("env: {{ FAKE_CLAUDE: \"once {} stray-result\" }}\n", mark.display());
-    let mut house = House::new(Kind::Warm, &settings);
+    let mut fixture = ServerWithIdleProcess::new(PooledKind::Warm, &settings);
     let odd: u64 = fs::read_to_string(&mark).unwrap().parse().unwrap();
-    gone(odd);
-    assert!(waiting(&house.context).iter().all(|card| card["pid"] != odd));
-    assert_eq!(ask(&mut house.server, "helper", "FAKE result right")["result"], "right");
-    assert_ne!(house.used(1), [odd]);
+    wait_until_gone(odd);
+    assert!(idle_processes(&fixture.context).iter().all(|entry| entry["pid"] != odd));
+    assert_eq!(call_agent(&mut fixture.server, "helper", "FAKE result right")["result"], "right");
+    assert_ne!(fixture.pids_since(1), [odd]);
 }
 
 #[test]
-fn a_live_process_that_speaks_after_its_turn_is_not_used() {
-    let mut house = House::new(Kind::Live, "");
-    let first = ask(&mut house.server, "helper", "FAKE result right\nFAKE stale-result");
+fn live_process_that_writes_after_its_turn_is_not_used() {
+    let mut fixture = ServerWithIdleProcess::new(PooledKind::Live, "");
+    let first = call_agent(&mut fixture.server, "helper", "FAKE result right\nFAKE stale-result");
     assert_eq!(first["result"], "right", "{first}");
-    gone(house.waits);
-    let second = ask(&mut house.server, "helper", "FAKE result second");
+    wait_until_gone(fixture.idle_pid);
+    let second = call_agent(&mut fixture.server, "helper", "FAKE result second");
     assert_eq!(
         (&second["result"], &second["session_id"]),
         (&json!("second"), &first["session_id"])
     );
-    assert!(!house.used(2).ends_with(&[house.waits]));
+    assert!(!fixture.pids_since(2).ends_with(&[fixture.idle_pid]));
 }

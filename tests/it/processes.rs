@@ -1,19 +1,13 @@
-//! Nothing that a run starts outlives it, whatever it does and however the run ends.
+//! No process that a run starts outlives the run, whatever the process does and however the run ends.
 
 mod crashes;
-#[path = "processes/process_tree.rs"]
-pub mod family;
-#[path = "processes/resource_exhaustion.rs"]
-mod greed;
+mod end_to_end;
 mod load;
+pub mod process_tree;
 mod real_shell;
+mod resource_exhaustion;
 mod runs;
+mod server_process;
 mod signals;
-#[path = "processes/server_process.rs"]
-mod stand_in;
-#[path = "processes/spawn.rs"]
-mod starting;
-#[path = "processes/end_to_end.rs"]
-mod through_serve;
-#[path = "processes/stop_modes.rs"]
-mod ways_to_end;
+mod spawn;
+mod stop_modes;

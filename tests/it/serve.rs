@@ -1,4 +1,4 @@
-//! `adjutant serve` as a client sees it: the protocol, the list of tools, refusals.
+//! `adjutant serve` over MCP: protocol revisions, tool list, rejected calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
-use crate::support::mcp::{McpClient, text};
-use crate::support::stage::report;
+use crate::support::claude_context::report;
+use crate::support::mcp::{McpClient, result_text};
 
-fn agent(name: &str, more: &str) -> String {
+fn agent_file(name: &str, more: &str) -> String {
     format!(
         "---\nname: {name}\ndescription: The agent {name}, which does what its name says and nothing else\n{more}---\nYou are {name}.\n"
     )
@@ -21,14 +21,14 @@ fn agent(name: &str, more: &str) -> String {
 
 fn project() -> TestContext {
     let context = TestContext::new();
-    context.agent("web-search", &agent("web-search", ""));
-    context.agent("private", &agent("private", "allowed_callers: [reviewer]\n"));
-    context.agent("broken", &agent("broken", "permissions: { alow: [] }\n"));
+    context.agent("web-search", &agent_file("web-search", ""));
+    context.agent("private", &agent_file("private", "allowed_callers: [reviewer]\n"));
+    context.agent("broken", &agent_file("broken", "permissions: { alow: [] }\n"));
     context
 }
 
 #[test]
-fn only_callable_agents_are_offered_and_changes_are_told() {
+fn only_callable_agents_are_listed_and_changes_are_notified() {
     let context = project();
     let mut client = McpClient::connect(context.adjutant(["serve"]));
     let description = |client: &mut McpClient| {
@@ -38,13 +38,13 @@ fn only_callable_agents_are_offered_and_changes_are_told() {
     let before = description(&mut client);
     assert!(before.contains("- web-search:"), "{before}");
     assert!(!before.contains("- private:") && !before.contains("- broken:"), "{before}");
-    context.agent("late", &agent("late", ""));
-    client.await_notification(|message| message["method"] == "notifications/tools/list_changed");
+    context.agent("late", &agent_file("late", ""));
+    client.wait_for_notification(|message| message["method"] == "notifications/tools/list_changed");
     assert!(description(&mut client).contains("- late:"));
 }
 
 #[test]
-fn another_caller_is_offered_its_own_agents() {
+fn each_caller_is_listed_its_own_agents() {
     let context = project();
     let mut client = McpClient::connect(context.adjutant(["serve", "--caller", "reviewer"]));
     let tools = client.request("tools/list", json!({}));
@@ -56,10 +56,10 @@ fn another_caller_is_offered_its_own_agents() {
 }
 
 #[test]
-fn the_list_of_tools_stays_small() {
+fn tool_list_stays_small() {
     let context = TestContext::new();
     for name in ["one", "two", "three", "four", "five"] {
-        context.agent(name, &agent(name, ""));
+        context.agent(name, &agent_file(name, ""));
     }
     let mut client = McpClient::connect(context.adjutant(["serve"]));
     let tools = client.request("tools/list", json!({}));
@@ -70,7 +70,7 @@ fn the_list_of_tools_stays_small() {
 }
 
 #[test]
-fn the_three_tools_of_the_gateway_stay_small() {
+fn gateway_tool_list_stays_small() {
     let context = TestContext::new();
     let mut client = McpClient::connect(context.adjutant(["gateway"]));
     let tools = client.request("tools/list", json!({}));
@@ -80,7 +80,7 @@ fn the_three_tools_of_the_gateway_stay_small() {
 }
 
 #[test]
-fn both_revisions_of_the_protocol_are_spoken() {
+fn both_protocol_revisions_are_supported() {
     let context = project();
     let mut client = McpClient::start(context.adjutant(["serve"]));
     let meta = json!({
@@ -111,23 +111,23 @@ fn both_revisions_of_the_protocol_are_spoken() {
 #[test_case(json!({ "agent_name": "web-search" }), "INVALID_ARGUMENT", "prompt")]
 #[test_case(json!({ "agent_name": "web-search", "prompt": "x", "sesion_key": "k" }), "INVALID_ARGUMENT", "sesion_key")]
 #[test_case(json!({ "agent_name": "web-search", "prompt": 7 }), "INVALID_ARGUMENT", "string")]
-fn a_bad_call_is_refused_in_one_sentence(arguments: Value, code: &str, says: &str) {
+fn invalid_call_is_rejected_with_a_one_line_error(arguments: Value, code: &str, says: &str) {
     let context = project();
     let mut client = McpClient::connect(context.adjutant(["serve"]));
-    let result = client.call("run_subagent", arguments);
+    let result = client.call_tool("run_subagent", arguments);
     assert_eq!(result["isError"], true, "{result}");
-    let said = text(&result);
+    let said = result_text(&result);
     assert!(said.starts_with(&format!("{code}: ")) && said.contains(says), "{said}");
     assert!(said.lines().count() == 1 && said.ends_with(['.', '?']), "{said}");
     assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
 }
 
-/// Names that would lead somewhere as a path, a flag or another name, and a sound agent wherever one of them could lead.
+/// Names that could act as a path, a flag or another name, with a valid agent at every place that they could lead to.
 #[test]
-fn a1_a_name_that_is_no_name_is_refused_and_no_path_touched() {
+fn a1_invalid_agent_name_is_rejected_and_no_path_is_touched() {
     const NOT_FOUND: &str = "AGENT_NOT_FOUND";
     const INVALID: &str = "INVALID_ARGUMENT";
-    // There is such a folder, and a person is told that it can never be an agent.
+    // A directory of this name exists, and the error says that the name is not valid for an agent.
     const BROKEN: &str = "AGENT_INVALID";
     let context = project();
     for bait in [
@@ -138,7 +138,7 @@ fn a1_a_name_that_is_no_name_is_refused_and_no_path_touched() {
         "agents/--resume",
         "agents/w\u{435}b-search",
     ] {
-        context.write(format!("{bait}/agent.md"), agent("bait", ""));
+        context.write(format!("{bait}/agent.md"), agent_file("bait", ""));
     }
     let started = context.root().join("started");
     let claude = context.home().join("claude");
@@ -148,7 +148,7 @@ fn a1_a_name_that_is_no_name_is_refused_and_no_path_touched() {
         command.env("ADJUTANT_CLAUDE", &claude);
         command
     };
-    let before = files(&context.root());
+    let before = files_outside_data(&context.root());
     let mut client = McpClient::connect(with_claude(context.adjutant(["serve"])));
     let long = "x".repeat(10 << 10);
     let names = [
@@ -166,38 +166,38 @@ fn a1_a_name_that_is_no_name_is_refused_and_no_path_touched() {
         ("--resume", BROKEN),
     ];
     for (name, code) in names {
-        let lines_before = context.audit().len();
+        let lines_before = context.audit_entries().len();
         let task = json!({ "agent_name": name, "prompt": "x" });
-        let refused = client.call("run_subagent", task.clone());
-        let said = text(&refused);
+        let refused = client.call_tool("run_subagent", task.clone());
+        let said = result_text(&refused);
         assert!(said.starts_with(&format!("{code}: ")), "{name:?}: {said}");
         assert!(said.lines().count() == 1 && said.len() < 1_000, "{name:?}: {said}");
-        let together = client.call("run_subagents", json!({ "tasks": [task] }));
+        let together = client.call_tool("run_subagents", json!({ "tasks": [task] }));
         assert!(together.to_string().contains(code), "{name:?}: {together}");
         let mut refusals = 2;
-        // No argument of a program can have a NUL in it.
+        // Program arguments cannot contain NUL.
         if !name.contains('\0') {
             let run = with_claude(context.adjutant(["run", "--json", "--", name, "x"]));
             let output = { run }.output().unwrap();
             assert_eq!(report(&output)["code"], code, "{name:?}: {output:?}");
             refusals += 1;
         }
-        let audit = context.audit().split_off(lines_before);
+        let audit = context.audit_entries().split_off(lines_before);
         assert_eq!(audit.len(), refusals, "each has its line: {audit:#?}");
         assert!(audit.iter().all(|line| line["error"] == code), "{audit:#?}");
     }
     assert!(!started.exists(), "nothing was started");
     assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
-    assert_eq!(files(&context.root()), before, "nothing was changed");
+    assert_eq!(files_outside_data(&context.root()), before, "nothing was changed");
 }
 
-/// Every file with its content, but those of `data`.
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+/// Every file with its content, except those in `data`.
+fn files_outside_data(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap().flatten().filter(|entry| entry.file_name() != "data")
     {
         match entry.file_type().unwrap().is_dir() {
-            true => found.extend(files(&entry.path())),
+            true => found.extend(files_outside_data(&entry.path())),
             false => drop(found.insert(entry.path(), fs::read(entry.path()).unwrap())),
         }
     }
@@ -205,13 +205,14 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_missing_claude_says_how_to_install_it() {
+fn error_for_a_missing_claude_says_how_to_install_it() {
     let context = project();
     let mut command = context.adjutant(["serve"]);
     command.env("PATH", "/nowhere");
     let mut client = McpClient::connect(command);
-    let result = client.call("run_subagent", json!({ "agent_name": "web-search", "prompt": "x" }));
-    let said = text(&result);
+    let result =
+        client.call_tool("run_subagent", json!({ "agent_name": "web-search", "prompt": "x" }));
+    let said = result_text(&result);
     assert!(
         said.starts_with("SPAWN_FAILED: ")
             && said.contains("npm install -g @anthropic-ai/claude-code"),
@@ -229,7 +230,7 @@ fn a_subagent_cannot_start_adjutant() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains("subagents cannot delegate"), "{said}");
     }
-    // Clearing the variable does not help: the process above still has it.
+    // Clearing the variable does not help: the environment of the parent process still has it.
     let program = env!("CARGO_BIN_EXE_adjutant");
     let output = std::process::Command::new("sh")
         .args(["-c", &format!("env -u ADJUTANT_AGENT {program} run web-search x; true")])
@@ -242,15 +243,15 @@ fn a_subagent_cannot_start_adjutant() {
 }
 
 #[test]
-fn the_server_ends_when_its_client_goes() {
+fn server_exits_when_its_client_disconnects() {
     let context = project();
     let mut client = McpClient::connect(context.adjutant(["serve"]));
-    client.hang_up();
-    assert!(client.ends().success());
+    client.disconnect();
+    assert!(client.wait_for_exit().success());
 }
 
 #[test]
-fn the_gateway_is_offered_where_there_are_servers_besides_our_own() {
+fn gateway_tools_are_listed_if_other_servers_are_configured() {
     let context = project();
     context.write(
         ".mcp.json",
@@ -268,8 +269,11 @@ fn the_gateway_is_offered_where_there_are_servers_besides_our_own() {
     let mut client = McpClient::connect(context.adjutant(["serve"]));
     assert_eq!(names(&mut client), ["run_subagent", "run_subagents"]);
     context.write(".mcp.json", r#"{"mcpServers":{"files":{"command":"no-such-program"}}}"#);
-    client.await_notification(|message| message["method"] == "notifications/tools/list_changed");
+    client.wait_for_notification(|message| message["method"] == "notifications/tools/list_changed");
     assert!(names(&mut client).contains(&"execute_tool".to_owned()));
-    let refused = client.call("list_servers", json!({ "agent_id": "main" }));
-    assert!(text(&refused).starts_with("INVALID_AGENT_ID: "), "no rules, no access: {refused}");
+    let refused = client.call_tool("list_servers", json!({ "agent_id": "main" }));
+    assert!(
+        result_text(&refused).starts_with("INVALID_AGENT_ID: "),
+        "no rules, no access: {refused}"
+    );
 }

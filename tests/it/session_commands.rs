@@ -1,4 +1,4 @@
-//! `adjutant sessions`: what an operator sees of the conversations, and can do about them.
+//! `adjutant sessions`: list, show, forget and prune stored sessions.
 
 use std::fs;
 use std::process::Output;
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
-use crate::support::terminal::Terminal;
+use crate::support::terminal::PseudoTerminal;
 
-const REVIEWER: &str = "0b4a6f0e-4d7e-4c6e-9d43-6f1a4cbb3f11";
+const REVIEWER_SESSION_ID: &str = "0b4a6f0e-4d7e-4c6e-9d43-6f1a4cbb3f11";
 
-/// A project with two conversations: an old one, and one used in 2099 so that it is never old.
+/// A project with two sessions: an old one, and one last used in 2099, which is never old.
 fn project() -> TestContext {
     let context = TestContext::new();
     let entry = |agent: &str, key: &str, id: &str, last_used: &str| {
@@ -23,7 +23,7 @@ fn project() -> TestContext {
         })
     };
     let store = json!({"format": 1, "conversations": [
-        entry("reviewer", "pr-42", REVIEWER, "2026-01-03T00:00:00Z"),
+        entry("reviewer", "pr-42", REVIEWER_SESSION_ID, "2026-01-03T00:00:00Z"),
         entry("writer", "default", "0b4a6f0e-4d7e-4c6e-9d43-6f1a4cbb3f12", "2099-01-01T00:00:00Z"),
     ]});
     context.write("data/sessions.json", serde_json::to_string_pretty(&store).unwrap());
@@ -41,7 +41,7 @@ fn project() -> TestContext {
     ];
     let folder = context.home().join(".claude/projects/-work-here");
     fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join(format!("{REVIEWER}.jsonl")), transcript.join("\n")).unwrap();
+    fs::write(folder.join(format!("{REVIEWER_SESSION_ID}.jsonl")), transcript.join("\n")).unwrap();
     context
 }
 
@@ -53,7 +53,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-fn names(context: &TestContext) -> Vec<String> {
+fn session_names(context: &TestContext) -> Vec<String> {
     let listed: Value =
         serde_json::from_str(&stdout(&context.run(["sessions", "list", "--json"]))).unwrap();
     let listed = listed.as_array().unwrap().iter();
@@ -63,42 +63,42 @@ fn names(context: &TestContext) -> Vec<String> {
 }
 
 #[test]
-fn the_list_has_every_conversation() {
+fn list_shows_every_session() {
     let output = project().run(["sessions", "list"]);
     let text = stdout(&output);
     let reviewer = text.lines().find(|line| line.contains("reviewer@pr-42")).unwrap();
-    for part in ["ready", "12", "$0.3400", "d ago", REVIEWER] {
+    for part in ["ready", "12", "$0.3400", "d ago", REVIEWER_SESSION_ID] {
         assert!(reviewer.contains(part), "{part}: {text}");
     }
     assert!(text.lines().any(|line| line.trim_start().starts_with("writer ")), "{text}");
     assert!(output.status.success());
 }
 
-/// A line that is longer has a path in it, which stays whole so that people can copy it.
+/// Lines with a path may be longer: a path is not wrapped, so that it can be copied.
 #[test]
-fn what_is_shown_on_a_terminal_fits_it() {
+fn terminal_output_fits_the_width() {
     let context = project();
     for command in [&["sessions", "list"][..], &["doctor"]] {
         let mut command_line = context.adjutant([]);
         command_line.args(command).env("PATH", "/nowhere");
-        let shown = Terminal::run(command_line).all();
+        let shown = PseudoTerminal::run(command_line).output_until_exit();
         let too_long = |line: &&str| line.chars().count() > 80 && !line.contains("`/");
         assert!(shown.lines().count() > 3, "{shown}");
         assert_eq!(shown.lines().find(too_long), None, "{shown}");
     }
-    let listed = Terminal::run(context.adjutant(["sessions", "list"])).all();
-    assert!(listed.contains(REVIEWER), "an id is whole: {listed}");
+    let listed = PseudoTerminal::run(context.adjutant(["sessions", "list"])).output_until_exit();
+    assert!(listed.contains(REVIEWER_SESSION_ID), "an id is whole: {listed}");
 }
 
 #[test]
-fn nothing_yet_is_no_error() {
+fn list_without_sessions_succeeds() {
     let output = TestContext::new().run(["sessions", "list"]);
     assert_eq!((stdout(&output).as_str(), output.status.code()), ("", Some(0)));
     assert_eq!(stderr(&output), "there are no conversations\n");
 }
 
 #[test]
-fn show_has_the_last_words_and_no_escapes() {
+fn show_prints_the_last_messages_without_escape_sequences() {
     let context = project();
     let text = stdout(&context.run(["sessions", "show", "reviewer@pr-42", "--last", "2"]));
     assert!(text.contains("12, $0.3400 in all"), "{text}");
@@ -106,12 +106,12 @@ fn show_has_the_last_words_and_no_escapes() {
     let json = stdout(&context.run(["sessions", "show", "reviewer@pr-42", "--json"]));
     let shown: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(shown["last"].as_array().unwrap().len(), 4);
-    assert_eq!(shown["session_id"], REVIEWER);
+    assert_eq!(shown["session_id"], REVIEWER_SESSION_ID);
     assert_eq!(shown["in_use_by"], Value::Null);
 }
 
 #[test]
-fn show_says_when_claude_code_has_lost_it() {
+fn show_reports_a_missing_transcript() {
     let text = stdout(&project().run(["sessions", "show", "writer"]));
     assert!(text.contains("Claude Code does not have this conversation any more"), "{text}");
 }
@@ -121,16 +121,16 @@ fn show_says_when_claude_code_has_lost_it() {
 #[test_case(&["forget", "../x"], 2, "an agent name has only")]
 #[test_case(&["prune"], 2, "--older-than 30d")]
 #[test_case(&["prune", "--older-than", "soon"], 2, "an age is a number and a unit")]
-fn what_cannot_be_done_says_why(arguments: &[&str], code: i32, why: &str) {
+fn invalid_arguments_are_reported_with_their_cause(arguments: &[&str], code: i32, why: &str) {
     let context = project();
     let output = context.adjutant(["sessions"]).args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(code));
     assert!(stderr(&output).contains(why), "{}", stderr(&output));
-    assert_eq!(names(&context).len(), 2);
+    assert_eq!(session_names(&context).len(), 2);
 }
 
 #[test]
-fn forget_says_what_is_no_longer_remembered() {
+fn forget_reports_the_removed_session() {
     let context = project();
     let output = context.run(["sessions", "forget", "reviewer@pr-42"]);
     let text = stdout(&output);
@@ -144,28 +144,28 @@ fn forget_says_what_is_no_longer_remembered() {
         text.contains(&format!("its transcript stays at {}", context.home().display())),
         "{text}"
     );
-    assert_eq!(names(&context), ["writer@default"]);
+    assert_eq!(session_names(&context), ["writer@default"]);
 }
 
 #[test]
-fn prune_shows_its_plan_and_needs_a_yes() {
+fn prune_prints_its_plan_and_requires_yes() {
     let context = project();
     let planned = context.run(["sessions", "prune", "--older-than", "30d"]);
     assert!(stdout(&planned).contains("reviewer@pr-42"));
     assert!(!stdout(&planned).contains("writer"));
     assert!(stderr(&planned).contains("nothing was changed"), "{}", stderr(&planned));
-    assert_eq!((planned.status.code(), names(&context).len()), (Some(1), 2));
+    assert_eq!((planned.status.code(), session_names(&context).len()), (Some(1), 2));
 
     let done = context.run(["sessions", "prune", "--older-than", "30d", "--yes"]);
     assert_eq!(
         (stderr(&done).as_str(), done.status.code()),
         ("1 conversation forgotten\n", Some(0))
     );
-    assert_eq!(names(&context), ["writer@default"]);
+    assert_eq!(session_names(&context), ["writer@default"]);
 }
 
 #[test]
-fn prune_takes_its_age_from_the_defaults() {
+fn prune_uses_session_retention_from_the_defaults() {
     let context = project();
     context.write("agents/defaults.yaml", "session_retention: 10d\n");
     let output = context.run(["sessions", "prune", "--json"]);
@@ -177,7 +177,7 @@ fn prune_takes_its_age_from_the_defaults() {
 }
 
 #[test]
-fn damage_is_said_by_the_list_too() {
+fn list_warns_about_a_damaged_store() {
     let context = project();
     let text = fs::read_to_string(context.root().join("data/sessions.json")).unwrap();
     context.write("data/sessions.json", &text[..text.len() - 20]);

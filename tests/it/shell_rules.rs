@@ -1,4 +1,4 @@
-//! What Claude Code's own rules for a shell hold, in both versions, and what docs/security.md says of it.
+//! Claude Code's permission rules for `Bash`: enforcement in both versions, compared with `docs/security.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,29 +8,29 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
-use crate::support::fake::fake_claude;
-use crate::support::stage::{NEW, OLD, Stage, report};
+use crate::support::claude_context::{ClaudeContext, NEW, OLD, report};
+use crate::support::fake_claude::fake_claude;
 
-fn agent(permissions: &str) -> String {
+fn agent_file(permissions: &str) -> String {
     format!("---\nname: shell\ndescription: Has a shell\n{permissions}\n---\nYou have a shell.\n")
 }
 
-/// Has one agent try all of these, one after the other.
-fn attempt<'a>(stage: &Stage, commands: impl IntoIterator<Item = &'a str>) -> Value {
+/// Lets one agent run these commands, one after the other.
+fn run_commands<'a>(fixture: &ClaudeContext, commands: impl IntoIterator<Item = &'a str>) -> Value {
     let mut script = String::new();
     for command in commands {
         writeln!(script, "CALL Bash {}", json!({ "command": command })).unwrap();
     }
-    stage.run("shell", &script)
+    fixture.run("shell", &script)
 }
 
 #[test_case(NEW)]
 #[test_case(OLD)]
-fn d7_a_rule_for_one_program_lets_nothing_else_along(version: &str) {
-    let Some(stage) = Stage::new(version) else { return };
-    stage.context.agent("shell", &agent("permissions: { allow: [\"Bash(curl:*)\"] }"));
-    stage.context.write("y/precious", "x").write("evil.sh", "rm -rf y").write("page", "4711");
-    let place = format!("curl -s file://{}", stage.context.root().display());
+fn d7_rule_for_one_program_does_not_allow_another(version: &str) {
+    let Some(fixture) = ClaudeContext::new(version) else { return };
+    fixture.context.agent("shell", &agent_file("permissions: { allow: [\"Bash(curl:*)\"] }"));
+    fixture.context.write("y/precious", "x").write("evil.sh", "rm -rf y").write("page", "4711");
+    let place = format!("curl -s file://{}", fixture.context.root().display());
     let smuggled = [
         format!("{place}/page && rm -rf y"),
         format!("{place}/page; rm -rf y"),
@@ -46,24 +46,25 @@ fn d7_a_rule_for_one_program_lets_nothing_else_along(version: &str) {
         format!("LD_PRELOAD=./evil.so {place}/page"),
         format!("{place}/page > y/precious"),
     ];
-    let report = attempt(&stage, smuggled.iter().map(String::as_str));
-    let precious = fs::read_to_string(stage.context.root().join("y/precious"));
+    let report = run_commands(&fixture, smuggled.iter().map(String::as_str));
+    let precious = fs::read_to_string(fixture.context.root().join("y/precious"));
     assert_eq!(precious.ok().as_deref(), Some("x"), "{report}");
     let denials = report["denials"].as_array().unwrap();
     assert_eq!(denials.len(), smuggled.len(), "each is refused and told: {report:#}");
-    let denied = stage.context.audit().into_iter().filter(|line| line["decision"] == "deny");
+    let denied =
+        fixture.context.audit_entries().into_iter().filter(|line| line["decision"] == "deny");
     assert_eq!(denied.count(), smuggled.len(), "and written down");
-    let plain = attempt(&stage, [format!("{place}/page").as_str()]);
+    let plain = run_commands(&fixture, [format!("{place}/page").as_str()]);
     assert!(plain["result"].as_str().is_some_and(|text| text.contains("4711")), "{plain}");
 }
 
-/// A row of the table in docs/security.md: a command, and whether each version refuses it.
-struct Row {
+/// One row of the table in `docs/security.md`: a command, and whether the version refuses it.
+struct DocumentedCommand {
     command: String,
     is_refused: bool,
 }
 
-fn rows(version: &str) -> Vec<Row> {
+fn documented_commands(version: &str) -> Vec<DocumentedCommand> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md");
     let page = fs::read_to_string(page).unwrap();
     let table = page.lines().skip_while(|line| !line.starts_with("| command |"));
@@ -81,18 +82,21 @@ fn rows(version: &str) -> Vec<Row> {
             "runs" => false,
             other => panic!("`{other}` in {line}"),
         };
-        Row { command: cells[1].split('`').nth(1).expect("a command").to_owned(), is_refused }
+        DocumentedCommand {
+            command: cells[1].split('`').nth(1).expect("a command").to_owned(),
+            is_refused,
+        }
     });
     rows.collect()
 }
 
 #[test_case(NEW)]
 #[test_case(OLD)]
-fn i5_a_denied_command_in_disguise_fares_as_the_page_says(version: &str) {
-    let Some(stage) = Stage::new(version) else { return };
+fn i5_disguised_denied_commands_run_or_fail_as_documented(version: &str) {
+    let Some(fixture) = ClaudeContext::new(version) else { return };
     let rules = "permissions: { allow: [Bash], deny: [\"Bash(rm:*)\"] }";
-    stage.context.agent("shell", &agent(rules));
-    let mut rows = rows(version);
+    fixture.context.agent("shell", &agent_file(rules));
+    let mut rows = documented_commands(version);
     let chain = |denied: &str| {
         let links = (0..60).map(|number| match number {
             41 => denied.to_owned(),
@@ -100,53 +104,53 @@ fn i5_a_denied_command_in_disguise_fares_as_the_page_says(version: &str) {
         });
         links.collect::<Vec<_>>().join(" && ")
     };
-    rows.push(Row { command: chain("rm -rf X"), is_refused: true });
+    rows.push(DocumentedCommand { command: chain("rm -rf X"), is_refused: true });
     let targets = (0..rows.len()).map(|number| format!("precious-{number}"));
     let targets: Vec<String> = targets.collect();
     for target in &targets {
-        stage.context.write(format!("{target}/data"), "x");
+        fixture.context.write(format!("{target}/data"), "x");
     }
     let commands = rows.iter().zip(&targets).map(|(row, target)| row.command.replace('X', target));
     let commands: Vec<String> = commands.collect();
-    let report = attempt(&stage, commands.iter().map(String::as_str));
+    let report = run_commands(&fixture, commands.iter().map(String::as_str));
     for ((row, target), command) in rows.iter().zip(&targets).zip(&commands) {
-        let is_there = stage.context.root().join(target).join("data").exists();
+        let is_there = fixture.context.root().join(target).join("data").exists();
         assert_eq!(is_there, row.is_refused, "`{command}` in {version}: {report:#}");
     }
     let refused = rows.iter().filter(|row| row.is_refused).count();
     assert_eq!(report["denials"].as_array().map(Vec::len), Some(refused), "{report:#}");
 
-    // The same under a list of what is allowed: nothing of it runs.
-    stage.context.agent("shell", &agent("permissions: { allow: [\"Bash(curl:*)\"] }"));
+    // With an allow-list, none of these commands runs.
+    fixture.context.agent("shell", &agent_file("permissions: { allow: [\"Bash(curl:*)\"] }"));
     for target in &targets {
-        stage.context.write(format!("{target}/data"), "x");
+        fixture.context.write(format!("{target}/data"), "x");
     }
-    let report = attempt(&stage, commands.iter().map(String::as_str));
+    let report = run_commands(&fixture, commands.iter().map(String::as_str));
     for target in &targets {
-        assert!(stage.context.root().join(target).join("data").exists(), "{target}: {report:#}");
+        assert!(fixture.context.root().join(target).join("data").exists(), "{target}: {report:#}");
     }
 }
 
-/// Whatever a `claude` makes of rules, it asks about every call, and whole tools are not its to give.
+/// Every call is checked by Adjutant, so `claude` cannot grant a tool as a whole, whatever its own rules decide.
 #[test_case("Write"; "excluded")]
 #[test_case("WebFetch"; "never granted")]
 #[test_case("BrandNew"; "unknown")]
-fn i5_a_whole_tool_that_is_not_granted_is_refused_whatever_the_shell_may(tool: &str) {
+fn i5_ungranted_tool_is_denied_even_if_all_of_bash_is_allowed(tool: &str) {
     let context = TestContext::new();
     let rules = "permissions: { allow: [Bash, Edit] }\ntools: [Bash, Edit, Write]\n\
         policy: { tools: { exclude: [\"builtin:Write\"] } }";
-    context.agent("shell", &agent(rules));
+    context.agent("shell", &agent_file(rules));
     let prompt = format!("FAKE ask {tool} {{\"file_path\":\"x\"}}");
     let mut command = context.adjutant(["run", "shell", &prompt, "--json"]);
     let report = report(&command.env("ADJUTANT_CLAUDE", fake_claude()).output().unwrap());
     assert_eq!(report["denials"][0]["tool"], tool, "{report}");
-    let audit = context.audit();
+    let audit = context.audit_entries();
     let line = audit.iter().find(|line| line["operation"] == "tool_use").expect("its line");
     assert_eq!((&line["tool"], &line["decision"]), (&json!(tool), &json!("deny")), "{line}");
 }
 
 #[test]
-fn d7_the_page_says_what_a_rule_for_a_shell_can_promise_and_names_the_sandbox() {
+fn d7_security_page_names_the_limits_of_shell_rules_and_the_sandbox() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, section) = page.split_once("\n## What a rule for a shell can promise\n").unwrap();

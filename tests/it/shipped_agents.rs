@@ -1,4 +1,4 @@
-//! The agents of this repository, as people copy them.
+//! The agents of this repository, which users copy: their files are valid and grant no more than intended.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::support::TestContext;
 
 #[test]
-fn every_agent_is_sound_without_a_warning() {
-    let snapshot = snapshot();
+fn every_shipped_agent_is_valid_without_warnings() {
+    let snapshot = shipped_catalog();
     for entry in snapshot.entries() {
         assert!(entry.agent().is_some(), "{}: {:?}", entry.name, entry.reason());
         assert!(entry.diagnostics.is_empty(), "{}: {:?}", entry.name, entry.diagnostics);
@@ -22,16 +22,16 @@ fn every_agent_is_sound_without_a_warning() {
 }
 
 #[test]
-fn the_web_search_has_curl_and_wget_and_nothing_else() {
-    let agent = agent("web-search");
+fn web_search_may_use_only_curl_and_wget() {
+    let agent = shipped_agent("web-search");
     let rules: Vec<String> = agent.permissions.allow.iter().map(ToString::to_string).collect();
     assert_eq!(rules, ["Bash(curl:*)", "Bash(wget:*)"]);
     assert!(agent.servers.is_empty() && agent.permissions.ask.is_empty() && !agent.session);
 }
 
 #[test]
-fn github_keeps_a_conversation_and_asks_before_it_writes() {
-    let agent = agent("github");
+fn github_has_a_session_and_asks_before_writing() {
+    let agent = shipped_agent("github");
     assert!(agent.session && agent.memory.is_some());
     let written = ["create", "comment", "edit", "close", "api", "merge", "delete"];
     let free = agent.permissions.allow.iter().filter_map(|rule| rule.specifier.as_deref());
@@ -41,9 +41,9 @@ fn github_keeps_a_conversation_and_asks_before_it_writes() {
 }
 
 #[test]
-fn the_security_specialist_can_only_read_and_only_through_what_is_its_own() {
-    let agent = agent("security-specialist");
-    // A rule `Read` would reach every file of the machine; without one it is the project's.
+fn security_specialist_can_only_read_through_its_own_server() {
+    let agent = shipped_agent("security-specialist");
+    // A rule `Read` would allow every file on the machine; without a rule only the project is readable.
     assert!(agent.permissions.allow.is_empty() && agent.permissions.ask.is_empty());
     let tools = agent.tools.clone().unwrap();
     assert!(tools.iter().all(|tool| !agent.policy.tools_exclude.contains(tool)));
@@ -56,8 +56,8 @@ fn the_security_specialist_can_only_read_and_only_through_what_is_its_own() {
 }
 
 #[test]
-fn the_auditor_answers_in_json_that_its_schema_describes() {
-    let agent = agent("dependency-auditor");
+fn auditor_schema_accepts_its_json_answer() {
+    let agent = shipped_agent("dependency-auditor");
     assert_eq!(agent.output.format, OutputFormat::Json);
     let schema = jsonschema::validator_for(agent.output.schema.as_deref().unwrap()).unwrap();
     let finding = json!({
@@ -82,7 +82,7 @@ fn the_auditor_answers_in_json_that_its_schema_describes() {
 }
 
 #[test]
-fn every_line_of_the_defaults_can_be_switched_on() {
+fn every_commented_setting_of_the_defaults_is_valid() {
     let text = fs::read_to_string(root().join("agents/defaults.yaml")).unwrap();
     let setting = |line: &str| {
         let (key, _) = line.strip_prefix("# ")?.split_once(": ")?;
@@ -99,11 +99,11 @@ fn every_line_of_the_defaults_can_be_switched_on() {
     assert!(snapshot.defaults_diagnostics().is_empty(), "{:?}", snapshot.defaults_diagnostics());
 }
 
-fn agent(name: &str) -> Agent {
-    snapshot().get(name).and_then(|entry| entry.agent()).unwrap().as_ref().clone()
+fn shipped_agent(name: &str) -> Agent {
+    shipped_catalog().get(name).and_then(|entry| entry.agent()).unwrap().as_ref().clone()
 }
 
-fn snapshot() -> Snapshot {
+fn shipped_catalog() -> Snapshot {
     Snapshot::load(&Settings::resolve(Some(&root())).unwrap())
 }
 

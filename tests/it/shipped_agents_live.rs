@@ -1,4 +1,4 @@
-//! The shipped agents and a project made by `init`, with the real `claude`.
+//! The shipped agents and a project created by `adjutant init`, with the real `claude`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,17 +8,17 @@ use std::process::Command;
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use crate::support::claude::scripted_environment;
-use crate::support::stage::{NEW, OLD, Stage, report};
+use crate::support::claude_context::{ClaudeContext, NEW, OLD, report};
+use crate::support::real_claude::scripted_environment;
 
-/// Stands in for `gh`, and notes how it was called.
-const GH: &str = "#!/bin/sh\necho \"$*\" >> \"$(dirname \"$0\")/calls\"\n";
+/// A fake `gh` that logs its arguments to the file `calls`.
+const FAKE_GH: &str = "#!/bin/sh\necho \"$*\" >> \"$(dirname \"$0\")/calls\"\n";
 
 #[test]
-fn github_reads_freely_and_writes_with_a_person_alone() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    copy_agent(&stage, "github");
-    let bin = program(&stage, "gh", GH);
+fn github_reads_without_approval_and_writes_only_with_it() {
+    let Some(fixture) = ClaudeContext::new(NEW) else { return };
+    copy_agent(&fixture, "github");
+    let bin = write_program(&fixture, "gh", FAKE_GH);
     let refused = [
         "gh issue create --title x",
         "gh api repos/a/b",
@@ -33,24 +33,24 @@ fn github_reads_freely_and_writes_with_a_person_alone() {
 ",
     );
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let output = stage.adjutant(["run", "github", &script, "--json"]).env("PATH", path).output();
+    let output = fixture.adjutant(["run", "github", &script, "--json"]).env("PATH", path).output();
     let report = report(&output.unwrap());
     let calls = fs::read_to_string(bin.join("calls")).unwrap_or_default();
     assert_eq!(calls, "issue list --limit 3\n", "{report}");
-    // The two that need a person are one denial: nobody was there to ask.
+    // Two commands need approval and no person can be asked, so both are denied.
     assert!(report["denials"].as_array().is_some_and(|denials| denials.len() >= 4), "{report}");
 }
 
 #[test]
-fn the_security_specialist_reads_the_project_and_nothing_beside_it() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    copy_agent(&stage, "security-specialist");
-    stage.context.write("src/door.rs", "fn open() { /* the key is under the mat */ }");
-    let outside = stage.context.home().join("secret");
+fn security_specialist_reads_only_the_project() {
+    let Some(fixture) = ClaudeContext::new(NEW) else { return };
+    copy_agent(&fixture, "security-specialist");
+    fixture.context.write("src/door.rs", "fn open() { /* the key is under the mat */ }");
+    let outside = fixture.context.home().join("secret");
     fs::write(&outside, "nobody's business").unwrap();
-    let home = stage.context.home();
+    let home = fixture.context.home();
     let script = [
-        format!("CALL Read {}", json!({ "file_path": stage.context.root().join("src/door.rs") })),
+        format!("CALL Read {}", json!({ "file_path": fixture.context.root().join("src/door.rs") })),
         format!("CALL Grep {}", json!({ "pattern": "fn open", "output_mode": "content" })),
         format!("CALL Read {}", json!({ "file_path": outside })),
         format!(
@@ -59,44 +59,44 @@ fn the_security_specialist_reads_the_project_and_nothing_beside_it() {
         ),
         format!(
             "CALL Write {}",
-            json!({ "file_path": stage.context.root().join("new"), "content": "x" })
+            json!({ "file_path": fixture.context.root().join("new"), "content": "x" })
         ),
     ]
     .join("\n");
-    let report = stage.run("security-specialist", &script);
+    let report = fixture.run("security-specialist", &script);
     let result = report["result"].as_str().unwrap_or_default();
     assert!(result.contains("under the mat"), "{report}");
     assert!(!result.contains("business"), "{report}");
-    assert!(!stage.context.root().join("new").exists(), "{report}");
+    assert!(!fixture.context.root().join("new").exists(), "{report}");
 }
 
 #[test]
-fn the_auditor_returns_json_that_was_checked() {
-    let Some(stage) = Stage::new(NEW) else { return };
-    copy_agent(&stage, "dependency-auditor");
+fn auditor_returns_validated_json() {
+    let Some(fixture) = ClaudeContext::new(NEW) else { return };
+    copy_agent(&fixture, "dependency-auditor");
     let answer = json!({ "summary": "Nothing to audit.", "ecosystems": [], "findings": [], "not_checked": [] });
-    // As `claude` tells a model with a schema to answer.
-    let report = stage.run("dependency-auditor", &format!("CALL StructuredOutput {answer}"));
+    // `claude` tells a model with a schema to answer like this.
+    let report = fixture.run("dependency-auditor", &format!("CALL StructuredOutput {answer}"));
     assert_eq!(report["output"], answer, "{report}");
 }
 
 #[test_case(NEW)]
 #[test_case(OLD)]
-fn claude_code_finds_the_server_where_init_has_put_it(version: &str) {
-    let Some(stage) = Stage::new(version) else { return };
-    assert!(stage.adjutant(["init"]).output().unwrap().status.success());
-    stage.context.write("src/door.rs", "the door is blue");
-    let file = stage.context.root().join("src/door.rs");
+fn claude_code_finds_the_server_that_init_configured(version: &str) {
+    let Some(fixture) = ClaudeContext::new(version) else { return };
+    assert!(fixture.adjutant(["init"]).output().unwrap().status.success());
+    fixture.context.write("src/door.rs", "the door is blue");
+    let file = fixture.context.root().join("src/door.rs");
     let prompt = format!("CALL Read {}", json!({ "file_path": file }));
     let task = json!({ "agent_name": "project-guide", "prompt": prompt });
     let script = format!("CALL mcp__adjutant__run_subagent {task}");
-    let output = Command::new(&stage.claude)
+    let output = Command::new(&fixture.claude)
         .args(["-p", &script, "--output-format", "json", "--mcp-config", ".mcp.json"])
         .args(["--allowedTools", "mcp__adjutant__run_subagent"])
-        .current_dir(stage.context.root())
+        .current_dir(fixture.context.root())
         .env_clear()
-        .envs(scripted_environment(&stage.model, &stage.context.home()))
-        .env("ADJUTANT_CLAUDE", &stage.claude)
+        .envs(scripted_environment(&fixture.model, &fixture.context.home()))
+        .env("ADJUTANT_CLAUDE", &fixture.claude)
         .output()
         .unwrap();
     let answer: Value = serde_json::from_slice(&output.stdout)
@@ -105,19 +105,19 @@ fn claude_code_finds_the_server_where_init_has_put_it(version: &str) {
     assert!(answer.contains("the door is blue"), "{answer}");
 }
 
-fn copy_agent(stage: &Stage, name: &str) {
+fn copy_agent(fixture: &ClaudeContext, name: &str) {
     let shipped = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("agents").join(name);
     for entry in fs::read_dir(shipped).unwrap() {
         let entry = entry.unwrap();
         let path = format!("agents/{name}/{}", entry.file_name().to_str().unwrap());
-        stage.context.write(path, fs::read(entry.path()).unwrap());
+        fixture.context.write(path, fs::read(entry.path()).unwrap());
     }
 }
 
-/// A program of the test's own, in a folder for the `PATH`.
-fn program(stage: &Stage, name: &str, text: &str) -> PathBuf {
-    stage.context.write(format!("bin/{name}"), text);
-    let folder = stage.context.root().join("bin");
+/// Writes an executable script and returns its directory, for use in `PATH`.
+fn write_program(fixture: &ClaudeContext, name: &str, text: &str) -> PathBuf {
+    fixture.context.write(format!("bin/{name}"), text);
+    let folder = fixture.context.root().join("bin");
     fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
     folder
 }

@@ -1,8 +1,8 @@
-//! The built-in tools of Claude Code, by their names and by the names other tools give them.
+//! Names of Claude Code's built-in tools and their aliases.
 
-use crate::base::nearest;
+use crate::util::nearest_names;
 
-/// Names seen in Claude Code 2.1. A newer one may have others, so an unlike name is only doubted.
+/// Names as of Claude Code 2.1. Newer versions may add tools, so an unknown name is only a warning.
 const BUILTINS: &[&str] = &[
     "Agent",
     "AskUserQuestion",
@@ -73,48 +73,48 @@ const ALIASES: &[(&str, &str)] = &[
     ("web_search", "WebSearch"),
 ];
 
-/// What a written name of a built-in tool turned out to be.
+/// Classification of a tool name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Builtin {
-    /// A known tool, by its own name.
+pub(crate) enum BuiltinTool {
+    /// Canonical name of a known tool.
     Known(&'static str),
-    /// Unlike any known one: perhaps of a newer version.
+    /// Unlike any known name; possibly a tool of a newer version.
     Unknown,
-    /// So like a known one that it is a slip of the pen.
-    Misspelt(&'static str),
+    /// Most likely a typo of this known name.
+    Misspelled(&'static str),
 }
 
-/// The name that a built-in tool has itself: `Bash` for `shell`, and any other name as it is.
-pub fn canonical_builtin(written: &str) -> &str {
-    match recognize(written) {
-        Builtin::Known(name) => name,
-        Builtin::Unknown | Builtin::Misspelt(_) => written,
+/// Returns the canonical name (`Bash` for `shell`); unknown names are returned unchanged.
+pub(crate) fn canonical_builtin(written: &str) -> &str {
+    match classify(written) {
+        BuiltinTool::Known(name) => name,
+        BuiltinTool::Unknown | BuiltinTool::Misspelled(_) => written,
     }
 }
 
-/// The tool behind a written name.
-pub(super) fn recognize(written: &str) -> Builtin {
+/// Classifies a name: exact match, alias, or typo within an edit distance of 2.
+pub(crate) fn classify(written: &str) -> BuiltinTool {
     if let Some(known) = BUILTINS.iter().find(|known| **known == written) {
-        return Builtin::Known(known);
+        return BuiltinTool::Known(known);
     }
     if let Some((_, known)) = ALIASES.iter().find(|(alias, _)| *alias == written) {
-        return Builtin::Known(known);
+        return BuiltinTool::Known(known);
     }
     let like = |known: &&&str| {
         known.eq_ignore_ascii_case(written) || strsim::damerau_levenshtein(known, written) <= 1
     };
     if let Some(known) = BUILTINS.iter().find(like) {
-        return Builtin::Misspelt(known);
+        return BuiltinTool::Misspelled(known);
     }
-    // Short names resemble each other by chance.
-    match nearest(written, BUILTINS.iter().copied()).first() {
+    // Names of at most 4 characters are too short for an edit distance of 2.
+    match nearest_names(written, BUILTINS.iter().copied()).first() {
         Some(near) if strsim::damerau_levenshtein(near, written) <= 2 && written.len() > 4 => {
             BUILTINS
                 .iter()
                 .find(|known| known == &near)
-                .map_or(Builtin::Unknown, |known| Builtin::Misspelt(known))
+                .map_or(BuiltinTool::Unknown, |known| BuiltinTool::Misspelled(known))
         }
-        _ => Builtin::Unknown,
+        _ => BuiltinTool::Unknown,
     }
 }
 
@@ -123,13 +123,13 @@ mod tests {
     use super::*;
     use test_case::test_case;
 
-    #[test_case("Bash" => Builtin::Known("Bash"))]
-    #[test_case("shell" => Builtin::Known("Bash"))]
-    #[test_case("bash" => Builtin::Misspelt("Bash"))]
-    #[test_case("WebSerch" => Builtin::Misspelt("WebSearch"))]
-    #[test_case("Raed" => Builtin::Misspelt("Read"))]
-    #[test_case("Hologram" => Builtin::Unknown)]
-    fn names(written: &str) -> Builtin {
-        recognize(written)
+    #[test_case("Bash" => BuiltinTool::Known("Bash"))]
+    #[test_case("shell" => BuiltinTool::Known("Bash"))]
+    #[test_case("bash" => BuiltinTool::Misspelled("Bash"))]
+    #[test_case("WebSerch" => BuiltinTool::Misspelled("WebSearch"))]
+    #[test_case("Raed" => BuiltinTool::Misspelled("Read"))]
+    #[test_case("Hologram" => BuiltinTool::Unknown)]
+    fn classifies_names(written: &str) -> BuiltinTool {
+        classify(written)
     }
 }

@@ -1,44 +1,44 @@
-//! `agents/defaults.yaml`: what every agent gets unless its own file says otherwise, and the orchestrator's limits.
+//! Model of `agents/defaults.yaml`: defaults for all agents and limits of the orchestrator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::hooks::Hook;
-use super::model::Template;
+use super::agent::Template;
+use super::hook::UserHook;
 
-/// What an agent gets where its own file does not say.
+/// Values for keys that an agent file leaves out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Defaults {
-    /// The whole call.
+    /// Timeout of the whole run.
     pub timeout: Duration,
-    /// The longest silence, if there is a limit.
+    /// Maximum time without activity; `None` is unlimited.
     pub idle_timeout: Option<Duration>,
-    /// The model, as `claude --model` takes it.
+    /// As passed to `claude --model`.
     pub model: Option<String>,
-    /// The effort, as `claude --effort` takes it.
+    /// As passed to `claude --effort`.
     pub effort: Option<String>,
-    /// Turns per call.
+    /// Turns per run.
     pub max_turns: Option<u32>,
-    /// Dollars per call.
+    /// US dollars per run.
     pub max_budget_usd: Option<f64>,
-    /// Characters of an answer that reach the caller.
+    /// Characters of the answer that the caller receives.
     pub max_output_chars: usize,
-    /// Runs of one agent at once.
+    /// Concurrent runs of one agent.
     pub max_concurrent: Option<u32>,
-    /// How often an agent is told what was wrong with its answer.
+    /// Correction turns after an invalid answer.
     pub output_retries: u32,
-    /// How many started processes wait for a call.
+    /// Number of warm processes per agent.
     pub warm: u32,
-    /// How long a session agent's process is kept after a turn.
+    /// Time that the process of a session agent is kept after a turn.
     pub keep_alive: Duration,
-    /// How long a question to a person waits.
+    /// Timeout of an approval by a person.
     pub approval_timeout: Duration,
-    /// Variables for every agent; an agent's own win.
+    /// Environment variables for every agent; those of the agent take precedence.
     pub env: BTreeMap<String, Template>,
-    /// Commands that are told of events; an agent's own come after these.
-    pub hooks: Vec<Hook>,
+    /// User hooks for every agent; they precede those of the agent.
+    pub hooks: Vec<UserHook>,
 }
 
 impl Default for Defaults {
@@ -62,50 +62,47 @@ impl Default for Defaults {
     }
 }
 
-/// The orchestrator's own limits and rules, for all agents together.
+/// Limits and rules of the orchestrator, for all agents together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Orchestration {
-    /// Runs at once in this process.
+    /// Concurrent runs of this Adjutant process.
     pub max_runs: u32,
-    /// Calls that may wait for their turn.
+    /// Runs waiting for admission; further calls are rejected.
     pub max_queue: u32,
-    /// Runs at once on this machine, over all Adjutant processes of this user.
+    /// Concurrent runs on this machine, over all Adjutant processes of this user.
     pub max_machine_runs: Option<u32>,
-    /// No new process starts when less memory than this is free; 0 never refuses.
+    /// Minimum free memory to start a process; 0 disables the check.
     pub min_free_memory_mb: u64,
-    /// How long a call waits for a conversation that is in use.
+    /// Maximum wait for a session in use.
     pub session_wait: Duration,
-    /// Conversations unused for longer are forgotten, if there is a limit.
+    /// Sessions unused for longer are deleted; `None` keeps them.
     pub session_retention: Option<Duration>,
-    /// Whether a caller must be attested.
     pub identity: IdentityRule,
-    /// What happens when the audit log cannot be written.
     pub audit: AuditRule,
-    /// How much of a call's arguments the audit log keeps.
-    pub audit_arguments: KeptArguments,
-    /// What an agent may spend.
+    pub audit_arguments: ArgumentLogging,
+    /// Budgets by agent.
     pub budgets: BTreeMap<String, Budget>,
-    /// Dollars for everything one main session has started.
+    /// US dollars for all runs started by one main session.
     pub session_budget_usd: Option<f64>,
-    /// Idle processes kept ready, in all.
+    /// Total number of idle processes.
     pub max_warm: u32,
-    /// Memory that idle processes may hold, in all.
+    /// Total memory of idle processes.
     pub max_warm_mb: u64,
-    /// An idle process ends after this time.
+    /// Idle processes are stopped after this time.
     pub warm_idle: Duration,
-    /// A kept process that holds more is ended after its turn.
+    /// A live process with more memory is stopped after its turn.
     pub max_live_mb: u64,
-    /// A kept process that is older is ended after its turn.
+    /// An older live process is stopped after its turn.
     pub max_live_age: Duration,
-    /// A private MCP server that nobody used for this long is ended.
+    /// An unused private MCP server is stopped after this time.
     pub server_idle: Duration,
-    /// The longest line that is read from an agent.
+    /// Maximum length of an output line of `claude`.
     pub max_line_mb: u64,
-    /// How long running calls may go on after the order to stop.
+    /// Grace period for running calls at shutdown.
     pub shutdown_grace: Duration,
-    /// `events.jsonl` and `audit.jsonl` begin a new file at this size.
+    /// `events.jsonl` and `audit.jsonl` are rotated at this size.
     pub log_max_mb: u64,
-    /// Older log files are removed, if there is a limit.
+    /// Older log files are deleted; `None` keeps them.
     pub log_retention: Option<Duration>,
 }
 
@@ -115,13 +112,13 @@ impl Default for Orchestration {
             max_runs: 8,
             max_queue: 64,
             max_machine_runs: None,
-            // An idle `claude` holds 180 to 280 MB.
+            // Memory of an idle `claude`: 180 to 280 MB.
             min_free_memory_mb: 256,
             session_wait: Duration::from_secs(30),
             session_retention: None,
             identity: IdentityRule::Optional,
             audit: AuditRule::Required,
-            audit_arguments: KeptArguments::Never,
+            audit_arguments: ArgumentLogging::Never,
             budgets: BTreeMap::new(),
             session_budget_usd: None,
             max_warm: 4,
@@ -138,41 +135,38 @@ impl Default for Orchestration {
     }
 }
 
-/// Whether calls by callers that nothing attests are taken.
+/// Handling of calls whose caller is not attested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IdentityRule {
-    /// Unattested calls are refused.
+    /// Unattested calls are rejected.
     Required,
-    /// Unattested calls are judged as the fallback's.
+    /// Unattested calls are evaluated as the fallback agent.
     Optional,
 }
 
-/// What happens to calls when the audit log cannot be written.
+/// Handling of calls while the audit log cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditRule {
-    /// They are refused.
+    /// Calls are rejected.
     Required,
-    /// They go on, and it is said in the log.
+    /// Calls proceed; the failure is logged.
     BestEffort,
 }
 
-/// How much of a call's arguments the audit log keeps.
+/// Call arguments in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum KeptArguments {
-    /// Nothing.
+pub enum ArgumentLogging {
     Never,
-    /// Their names, kinds and sizes.
+    /// Names, types and sizes.
     Redacted,
-    /// All of them, up to 64 KiB.
+    /// Values, at most 64 KiB.
     Full,
 }
 
-/// What an agent may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Budget {
-    /// Dollars per day.
     pub per_day_usd: f64,
 }

@@ -1,38 +1,36 @@
-//! Hooks of the user's own, in Claude Code's form: which command is told of which event.
+//! User hooks in Claude Code's format: shell commands run on events.
 
 use std::time::Duration;
 
 use regex::Regex;
 use serde::Serialize;
 
-/// One command that is told of an event.
+/// A shell command that runs on an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Hook {
-    /// The event's name, such as `PreToolUse`.
+pub struct UserHook {
+    /// Event name, such as `PreToolUse`.
     pub event: String,
-    /// Which tools, agents or reasons; every one where nothing was written.
+    /// Filter by tool, agent or reason; `None` matches all.
     pub matcher: Option<Matcher>,
-    /// A line for the shell; the payload is on its stdin.
+    /// Command line for the shell; the payload is on stdin.
     pub command: String,
-    /// How long it may take.
     pub timeout: Duration,
-    /// What becomes of a call when the hook fails.
     pub on_failure: OnFailure,
 }
 
-/// What a failing hook means for the call it was asked about.
+/// Effect of a failed hook on the call that it checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// It is refused.
+    /// The call is blocked.
     #[default]
     Block,
-    /// It goes on.
+    /// The call proceeds.
     Allow,
 }
 
-/// The events a hook may be told of.
-pub const HOOK_EVENTS: &[&str] = &[
+/// Events that user hooks can be configured for.
+pub(crate) const HOOK_EVENTS: &[&str] = &[
     "SessionStart",
     "UserPromptSubmit",
     "PreToolUse",
@@ -51,13 +49,13 @@ pub const HOOK_EVENTS: &[&str] = &[
     "RunEnded",
 ];
 
-/// Claude Code's matcher: a name, several with `|` between them, `*`, or a regular expression for the whole name.
+/// Claude Code's matcher: a name, names separated by `|`, `*`, or an anchored regular expression.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Matcher(String);
 
 impl Matcher {
-    /// A matcher, or what is wrong with it.
+    /// Parses a matcher; the error is the message of the regex compiler.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !is_plain(text) {
             compile(text).map_err(|error| error.to_string())?;
@@ -65,7 +63,6 @@ impl Matcher {
         Ok(Self(text.to_owned()))
     }
 
-    /// Whether it is meant.
     pub fn matches(&self, name: &str) -> bool {
         if self.0.is_empty() || self.0 == "*" {
             return true;
@@ -99,12 +96,12 @@ mod tests {
     #[test_case("mcp__.*__write.*", "mcp__memory__write_graph", true)]
     #[test_case("mcp__.*", "not_mcp__x", false)]
     #[test_case("Notebook.*", "NotebookEdit", true)]
-    fn matchers(matcher: &str, name: &str, expected: bool) {
+    fn matcher_matches_names(matcher: &str, name: &str, expected: bool) {
         assert_eq!(Matcher::parse(matcher).unwrap().matches(name), expected);
     }
 
     #[test]
-    fn a_broken_expression_says_so() {
+    fn invalid_regular_expression_is_an_error() {
         assert!(Matcher::parse("Bash(").is_err());
     }
 }

@@ -1,112 +1,108 @@
-//! `${VAR}`, `${VAR:-default}` and a leading `~`: checked when read, resolved when something is started.
+//! Template syntax: `${VAR}`, `${VAR:-default}` and a leading `~`.
 //!
-//! One rule for agent files, `.mcp.json` and extensions. Everything else stays as it is, a `$` without braces included:
-//! a pattern like `^a$b` is nobody's variable.
+//! Used in agent files, `.mcp.json` and extensions. The syntax is validated on reading and resolved at launch. A `$`
+//! without braces is literal, so that patterns such as `^a$b` need no escaping.
 
-use super::model::Template;
+use super::agent::Template;
 
 impl Template {
-    /// The text with variables from `lookup` and `~` from `home` put in.
+    /// Substitutes variables from `lookup` and a leading `~` from `home`.
     ///
-    /// As in Claude Code, a variable that is set wins over a default, also when it is empty.
+    /// As in Claude Code, a set variable takes precedence over the default even if it is empty.
     pub fn resolve(
         &self,
         lookup: impl Fn(&str) -> Option<String>,
         home: Option<&str>,
     ) -> Result<String, UnsetVariable> {
         let mut text = String::new();
-        for part in parts(&self.0) {
+        for part in parse_parts(&self.0) {
             match part {
-                Part::Text(plain) => text.push_str(plain),
-                Part::Stray(_) => text.push_str("${"),
-                Part::Variable { name, default } => {
+                TemplatePart::Text(plain) => text.push_str(plain),
+                TemplatePart::Invalid(_) => text.push_str("${"),
+                TemplatePart::Variable { name, default } => {
                     let value = lookup(name).or_else(|| default.map(str::to_owned));
                     text += &value.ok_or_else(|| UnsetVariable { name: name.to_owned() })?;
                 }
             }
         }
-        // Only a `~` that was written counts, not one that a variable brought.
+        // Only a literal `~` is expanded, not one from a variable.
         match self.0.starts_with('~') {
             true => Ok(shellexpand::tilde_with_context(&text, || home).into_owned()),
             false => Ok(text),
         }
     }
 
-    /// The names of the variables in it, in order.
+    /// Returns the names of all variables, in order.
     pub fn variables(&self) -> Vec<String> {
         let name = |part| match part {
-            Part::Variable { name, .. } => Some(name.to_owned()),
-            Part::Text(_) | Part::Stray(_) => None,
+            TemplatePart::Variable { name, .. } => Some(name.to_owned()),
+            TemplatePart::Text(_) | TemplatePart::Invalid(_) => None,
         };
-        parts(&self.0).into_iter().filter_map(name).collect()
+        parse_parts(&self.0).into_iter().filter_map(name).collect()
     }
 
-    /// As it was written.
     pub fn as_written(&self) -> &str {
         &self.0
     }
 
-    /// What is wrong with the way it is written, if anything.
-    pub(super) fn mistake(&self) -> Option<String> {
-        parts(&self.0).into_iter().find_map(|part| match part {
-            Part::Stray(behind) => Some(match behind.split_once('}') {
+    /// Returns the first syntax error.
+    pub(crate) fn syntax_error(&self) -> Option<String> {
+        parse_parts(&self.0).into_iter().find_map(|part| match part {
+            TemplatePart::Invalid(behind) => Some(match behind.split_once('}') {
                 Some((inside, _)) => format!("`${{{inside}}}` does not name a variable"),
                 None => "`${` is never closed by `}`".to_owned(),
             }),
-            Part::Text(_) | Part::Variable { .. } => None,
+            TemplatePart::Text(_) | TemplatePart::Variable { .. } => None,
         })
     }
 }
 
-/// A piece of a template.
-enum Part<'t> {
+enum TemplatePart<'t> {
     Text(&'t str),
     Variable {
         name: &'t str,
         default: Option<&'t str>,
     },
-    /// A `${` that names no variable, with what follows it.
-    Stray(&'t str),
+    /// `${` without a valid variable name, and the text after it.
+    Invalid(&'t str),
 }
 
-fn parts(written: &str) -> Vec<Part<'_>> {
+fn parse_parts(written: &str) -> Vec<TemplatePart<'_>> {
     let mut parts = Vec::new();
     let mut rest = written;
     while let Some((before, from)) = rest.split_once("${") {
-        parts.push(Part::Text(before));
-        let Some((variable, behind)) = variable(from) else {
-            parts.push(Part::Stray(from));
+        parts.push(TemplatePart::Text(before));
+        let Some((variable, behind)) = parse_variable(from) else {
+            parts.push(TemplatePart::Invalid(from));
             rest = from;
             continue;
         };
         parts.push(variable);
         rest = behind;
     }
-    parts.push(Part::Text(rest));
+    parts.push(TemplatePart::Text(rest));
     parts
 }
 
-/// The variable whose name begins here, and what follows its `}`.
-fn variable(from: &str) -> Option<(Part<'_>, &str)> {
+/// Parses the variable at the start of `from`; also returns the text after its `}`.
+fn parse_variable(from: &str) -> Option<(TemplatePart<'_>, &str)> {
     let (inside, behind) = from.split_once('}')?;
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
     };
-    is_variable_name(name).then_some((Part::Variable { name, default }, behind))
+    is_variable_name(name).then_some((TemplatePart::Variable { name, default }, behind))
 }
 
-/// Whether a text can be the name of an environment variable.
-pub(super) fn is_variable_name(name: &str) -> bool {
+pub(crate) fn is_variable_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// A variable without a value and without a default.
+/// A variable without value and default.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the variable `{name}` is not set; set it, or write `${{{name}:-a default}}`")]
 pub struct UnsetVariable {
-    /// Its name.
     pub name: String,
 }
 
@@ -132,12 +128,12 @@ mod tests {
     #[test_case("~/x" => Ok("/home/a/x".to_owned()))]
     #[test_case("a ~ b" => Ok("a ~ b".to_owned()))]
     #[test_case("${NONE}" => Err(UnsetVariable { name: "NONE".to_owned() }))]
-    fn resolution(text: &str) -> Result<String, UnsetVariable> {
+    fn resolves_variables_and_home(text: &str) -> Result<String, UnsetVariable> {
         Template(text.to_owned()).resolve(lookup, Some("/home/a"))
     }
 
     #[test]
-    fn the_variables_are_named_in_order() {
+    fn variables_are_listed_in_order() {
         let template = Template("${B:-x}/$A/${C}".to_owned());
         assert_eq!(template.variables(), ["B", "C"]);
     }
@@ -146,7 +142,7 @@ mod tests {
     #[test_case("${}", true)]
     #[test_case("${a-b}", true)]
     #[test_case("$5 and ${A:-}", false)]
-    fn mistakes_are_found_when_read(text: &str, wrong: bool) {
-        assert_eq!(Template(text.to_owned()).mistake().is_some(), wrong);
+    fn syntax_errors_are_found(text: &str, wrong: bool) {
+        assert_eq!(Template(text.to_owned()).syntax_error().is_some(), wrong);
     }
 }

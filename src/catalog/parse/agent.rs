@@ -1,103 +1,108 @@
-//! Reads one `agent.md` to its checked meaning, or to everything that is wrong with it.
+//! Parser of `agent.md`: returns an agent or all problems.
 
 use std::path::{Path, PathBuf};
 
-use super::defaults::Defaults;
-use super::diagnostic::{Diagnostic, Severity};
-use super::front_matter::{self, Parts};
-use super::keys;
-use super::model::{
-    Agent, Callers, Limits, Origin, Permissions, PolicyRules, ServerEntry, ServerLaunch, Template,
-    ToolRef,
+use super::super::diagnostic::{Diagnostic, Severity};
+use super::super::problem::{ProblemTarget, Problems};
+use super::front_matter::{self, FrontMatter};
+use super::node::{MappingFields, Node};
+use super::output::SchemaLocation;
+use super::policy::UnknownServer;
+use super::positions::{SourcePosition, SourcePositions};
+use super::{agent_keys, limits, output, permissions, policy, servers, tools, yaml};
+use crate::catalog::model::{
+    Agent, AgentOrigin, AllowedCallers, Defaults, Limits, Permissions, PolicyRules, ServerEntry,
+    ServerLaunch, Template, ToolRef,
 };
-use super::node::{Fields, Node};
-use super::positions::{Place, Positions};
-use super::problem::{At, Problems};
-use super::read_output::{self, Beside};
-use super::read_policy::{self, Doubt};
-use super::{read_limits, read_permissions, read_servers, read_tools, yaml};
-use crate::base::{AgentName, RESERVED_MAIN, nearest, one_line, shorten};
+use crate::util::{AgentName, RESERVED_MAIN, nearest_names, one_line, shorten};
 
-/// A description longer than this is of no use in a tool list.
-const MAX_DESCRIPTION: usize = 1_000;
-/// A description longer than this costs every caller context.
-const LONG_DESCRIPTION: usize = 300;
+/// Longer descriptions are an error.
+const MAX_DESCRIPTION_CHARS: usize = 1_000;
+/// Longer descriptions are a warning: they cost context of every caller.
+const DESCRIPTION_WARNING_CHARS: usize = 300;
 
-/// The file to read and what is around it.
+/// The file to parse and its context.
 #[derive(Clone, Debug)]
-pub(super) struct AgentSource<'s> {
-    /// The project's root, which nothing may leave.
-    pub(super) root: &'s Path,
-    /// The agent's folder.
-    pub(super) folder: PathBuf,
-    /// Its file.
-    pub(super) file: PathBuf,
-    /// The name it must have.
-    pub(super) name: &'s AgentName,
-    /// Where it comes from.
-    pub(super) origin: Origin,
-    /// `memory.md`, if it is there.
-    pub(super) memory: Option<PathBuf>,
-    /// The names of all folders beside it, to say which one a wrong name belongs to.
-    pub(super) siblings: &'s [String],
-    /// Servers that its extension gives to its agents.
-    pub(super) lent: &'s [ServerEntry],
+pub(crate) struct AgentSource<'s> {
+    /// Directory that confines all files of the agent.
+    pub(crate) root: &'s Path,
+    /// Directory of the agent.
+    pub(crate) dir: PathBuf,
+    /// Path of the agent's file.
+    pub(crate) file: PathBuf,
+    /// Name required by the directory.
+    pub(crate) name: &'s AgentName,
+    pub(crate) origin: AgentOrigin,
+    /// Path of `memory.md`, if it exists.
+    pub(crate) memory: Option<PathBuf>,
+    /// Names of all agent directories, to explain a wrong `name`.
+    pub(crate) siblings: &'s [String],
+    /// Private servers of the agent's extension.
+    pub(crate) extension_servers: &'s [ServerEntry],
 }
 
-/// What came of reading a file.
+/// Result of parsing an agent file.
 #[derive(Debug)]
-pub(super) struct AgentReading {
-    /// The agent; `None` if anything is an error, so that nothing in a broken file grants anything.
-    pub(super) agent: Option<Agent>,
-    /// What was found, in the order of the file.
-    pub(super) diagnostics: Vec<Diagnostic>,
-    /// A further file the meaning depends on.
-    pub(super) schema_file: Option<PathBuf>,
+pub(crate) struct AgentParseResult {
+    /// `None` if there is any error, so that an invalid file grants nothing.
+    pub(crate) agent: Option<Agent>,
+    /// Findings in file order.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// Schema file that the agent depends on.
+    pub(crate) schema_dependency: Option<PathBuf>,
 }
 
-/// Reads `text`, the content of the agent's file; `file` is how findings name it.
-pub(super) fn read_agent(
+/// Parses `text`; `file` is the path shown in findings.
+pub(crate) fn parse_agent(
     text: &str,
     source: &AgentSource<'_>,
     file: &Path,
     defaults: &Defaults,
-) -> AgentReading {
+) -> AgentParseResult {
     let mut problems = Problems::default();
     let mut schema_file = None;
     let parts = front_matter::split(text, &mut problems);
     let agent = parts.as_ref().and_then(|parts| {
-        let mapping = yaml::read_mapping(parts.yaml, parts.first_line, &mut problems)?;
-        let fields = Fields::new(&mapping, "", &mut problems);
-        schema_file = read_output::schema_file(&fields).map(|name| source.folder.join(name));
+        let mapping = yaml::parse_mapping(parts.yaml, parts.first_line, &mut problems)?;
+        let fields = MappingFields::new(&mapping, &mut problems);
+        schema_file = output::schema_file_name(&fields).map(|name| source.dir.join(name));
         read_fields(&fields, parts, source, defaults, &mut problems)
     });
     let agent = agent.filter(|_| !problems.has_errors());
-    AgentReading { agent, diagnostics: place(problems, parts.as_ref(), file), schema_file }
+    AgentParseResult {
+        agent,
+        diagnostics: locate_problems(problems, parts.as_ref(), file),
+        schema_dependency: schema_file,
+    }
 }
 
-fn place(problems: Problems, parts: Option<&Parts<'_>>, file: &Path) -> Vec<Diagnostic> {
+fn locate_problems(
+    problems: Problems,
+    parts: Option<&FrontMatter<'_>>,
+    file: &Path,
+) -> Vec<Diagnostic> {
     if problems.found.is_empty() {
         return Vec::new();
     }
-    let positions = parts.map(|parts| Positions::of(parts.yaml, parts.first_line));
-    problems.place(file, &positions.unwrap_or_default())
+    let positions = parts.map(|parts| SourcePositions::parse(parts.yaml, parts.first_line));
+    problems.locate(file, &positions.unwrap_or_default())
 }
 
 fn read_fields(
-    fields: &Fields<'_>,
-    parts: &Parts<'_>,
+    fields: &MappingFields<'_>,
+    parts: &FrontMatter<'_>,
     source: &AgentSource<'_>,
     defaults: &Defaults,
     problems: &mut Problems,
 ) -> Option<Agent> {
-    keys::check(fields, problems);
+    agent_keys::check_keys(fields, problems);
     check_name(fields, source, problems);
     check_prompt(parts, problems);
     let mut own = defaults.clone();
-    read_limits::defaults(fields, &mut own, problems);
-    let rights = read_rights(fields, source.lent, problems);
-    let beside = Beside { root: source.root, folder: &source.folder };
-    let output = read_output::read(fields, own.output_retries, &beside, problems);
+    limits::parse_shared_keys(fields, &mut own, problems);
+    let rights = read_permission_keys(fields, source.extension_servers, problems);
+    let beside = SchemaLocation { root: source.root, dir: &source.dir };
+    let output = output::parse_output(fields, own.output_retries, &beside, problems);
     let description = read_description(fields, problems);
     Some(Agent {
         name: source.name.clone(),
@@ -114,6 +119,7 @@ fn read_fields(
         permissions: rights.permissions,
         tools: rights.tools,
         policy: rights.policy,
+        may_change_project_config: read_may_change_project_config(fields, problems),
         servers: rights.servers,
         output,
         limits: limits(&own),
@@ -126,27 +132,32 @@ fn read_fields(
     })
 }
 
-struct Rights {
+struct ParsedPermissions {
     servers: Vec<ServerEntry>,
     permissions: Permissions,
     tools: Option<Vec<ToolRef>>,
     policy: PolicyRules,
 }
 
-fn read_rights(fields: &Fields<'_>, lent: &[ServerEntry], problems: &mut Problems) -> Rights {
+fn read_permission_keys(
+    fields: &MappingFields<'_>,
+    lent: &[ServerEntry],
+    problems: &mut Problems,
+) -> ParsedPermissions {
     let node = fields.get("mcp_servers");
-    let own = node.as_ref().map(|node| read_servers::read(node, problems)).unwrap_or_default();
-    let mut servers = with_lent(own, lent, node.as_ref(), problems);
-    let permissions =
-        fields.get("permissions").map(|node| read_permissions::read(&node, &servers, problems));
+    let own = node.as_ref().map(|node| servers::parse_servers(node, problems)).unwrap_or_default();
+    let mut servers = merge_extension_servers(own, lent, node.as_ref(), problems);
+    let permissions = fields
+        .get("permissions")
+        .map(|node| permissions::parse_permissions(&node, &servers, problems));
     let tools = fields.get("tools").map(|node| {
-        let tools = read_tools::read_list(&node, problems);
-        read_policy::check_servers(&tools, &servers, Doubt::Error, problems);
+        let tools = tools::parse_tools(&node, problems);
+        policy::check_servers(&tools, &servers, UnknownServer::Error, problems);
         tools.into_iter().map(|(tool, _)| tool).collect()
     });
-    let policy = fields.get("policy").map(|node| read_policy::read(&node, &servers, problems));
-    leave_unlisted(&mut servers, lent, tools.as_deref());
-    Rights {
+    let policy = fields.get("policy").map(|node| policy::parse_policy(&node, &servers, problems));
+    remove_unlisted_servers(&mut servers, lent, tools.as_deref());
+    ParsedPermissions {
         servers,
         permissions: permissions.unwrap_or_default(),
         tools,
@@ -154,8 +165,9 @@ fn read_rights(fields: &Fields<'_>, lent: &[ServerEntry], problems: &mut Problem
     }
 }
 
-/// Its own servers and those of its extension. A name alone means the extension's; two servers of one name are a mistake.
-fn with_lent(
+/// Merges the agent's servers with those of its extension.
+/// A bare name refers to the extension's server; two definitions of one name are an error.
+fn merge_extension_servers(
     mut own: Vec<ServerEntry>,
     lent: &[ServerEntry],
     node: Option<&Node<'_>>,
@@ -177,8 +189,12 @@ fn with_lent(
     own
 }
 
-/// A server of its extension that its `tools` do not list is none of its own.
-fn leave_unlisted(servers: &mut Vec<ServerEntry>, lent: &[ServerEntry], tools: Option<&[ToolRef]>) {
+/// Removes the extension's servers that `tools` does not list.
+fn remove_unlisted_servers(
+    servers: &mut Vec<ServerEntry>,
+    lent: &[ServerEntry],
+    tools: Option<&[ToolRef]>,
+) {
     let Some(tools) = tools else { return };
     let listed = |name: &str| {
         tools.iter().any(|tool| match tool {
@@ -201,7 +217,7 @@ fn limits(own: &Defaults) -> Limits {
     }
 }
 
-fn check_name(fields: &Fields<'_>, source: &AgentSource<'_>, problems: &mut Problems) {
+fn check_name(fields: &MappingFields<'_>, source: &AgentSource<'_>, problems: &mut Problems) {
     let Some(node) = fields.get("name") else { return };
     let Some(written) = node.text(problems) else { return };
     let folder = source.name.as_str();
@@ -227,19 +243,27 @@ fn check_name(fields: &Fields<'_>, source: &AgentSource<'_>, problems: &mut Prob
     }
 }
 
-fn check_prompt(parts: &Parts<'_>, problems: &mut Problems) {
+fn check_prompt(parts: &FrontMatter<'_>, problems: &mut Problems) {
     if parts.body.trim().is_empty() {
         let line = parts.first_line + parts.yaml.lines().count();
         problems
-            .warning("empty-prompt", At::Place(Place::at(line, 1)), "there is no system prompt")
+            .warning(
+                "empty-prompt",
+                ProblemTarget::Place(SourcePosition::at(line, 1)),
+                "there is no system prompt",
+            )
             .help("write below the second `---` what the agent is and how it should work");
     }
 }
 
-fn read_description(fields: &Fields<'_>, problems: &mut Problems) -> Option<String> {
+fn read_description(fields: &MappingFields<'_>, problems: &mut Problems) -> Option<String> {
     let Some(node) = fields.get("description") else {
         problems
-            .error("missing-key", At::Place(Place::at(1, 1)), "there is no `description`")
+            .error(
+                "missing-key",
+                ProblemTarget::Place(SourcePosition::at(1, 1)),
+                "there is no `description`",
+            )
             .help(
                 "add `description: \"what it is good for, in one sentence\"`: callers choose by it",
             );
@@ -247,31 +271,44 @@ fn read_description(fields: &Fields<'_>, problems: &mut Problems) -> Option<Stri
     };
     let text = one_line(node.text(problems)?);
     let length = text.chars().count();
-    if length > LONG_DESCRIPTION {
+    if length > DESCRIPTION_WARNING_CHARS {
         let message = format!("the description has {length} characters, too long for a tool list");
-        let severity = if length > MAX_DESCRIPTION { Severity::Error } else { Severity::Warning };
-        problems
-            .add(severity, "description-too-long", node.at(), message)
-            .help(format!("keep it under {LONG_DESCRIPTION}; details belong into the prompt"));
+        let severity =
+            if length > MAX_DESCRIPTION_CHARS { Severity::Error } else { Severity::Warning };
+        problems.add(severity, "description-too-long", node.at(), message).help(format!(
+            "keep it under {DESCRIPTION_WARNING_CHARS}; details belong into the prompt"
+        ));
     }
     Some(text)
 }
 
-fn read_text(fields: &Fields<'_>, key: &str, problems: &mut Problems) -> Option<String> {
+fn read_text(fields: &MappingFields<'_>, key: &str, problems: &mut Problems) -> Option<String> {
     fields.get(key)?.text(problems).map(str::to_owned)
 }
 
-fn read_session(fields: &Fields<'_>, problems: &mut Problems) -> bool {
+fn read_session(fields: &MappingFields<'_>, problems: &mut Problems) -> bool {
     fields.get("session").and_then(|node| node.boolean(problems)).unwrap_or(false)
 }
 
-fn read_cwd(fields: &Fields<'_>, problems: &mut Problems) -> Option<Template> {
+fn read_may_change_project_config(fields: &MappingFields<'_>, problems: &mut Problems) -> bool {
+    let Some(node) = fields.get("may_change_project_config") else { return false };
+    let permitted = node.boolean(problems).unwrap_or(false);
+    if permitted {
+        let message = "the agent may change what decides about agents (agent files, gateway rules, hooks, settings) and read the files of Adjutant in `data/`";
+        problems
+            .warning("may-change-project-config", node.at_key(), message)
+            .help("remove the key unless this agent exists to set up the project");
+    }
+    permitted
+}
+
+fn read_cwd(fields: &MappingFields<'_>, problems: &mut Problems) -> Option<Template> {
     let node = fields.get("cwd")?;
     node.text(problems)?;
     node.template(problems)
 }
 
-fn read_folders(fields: &Fields<'_>, problems: &mut Problems) -> Vec<Template> {
+fn read_folders(fields: &MappingFields<'_>, problems: &mut Problems) -> Vec<Template> {
     let Some(node) = fields.get("add_dirs") else { return Vec::new() };
     let items = node.items_or_text(problems).unwrap_or_default();
     items
@@ -280,11 +317,13 @@ fn read_folders(fields: &Fields<'_>, problems: &mut Problems) -> Vec<Template> {
         .collect()
 }
 
-fn read_callers(fields: &Fields<'_>, problems: &mut Problems) -> Callers {
+fn read_callers(fields: &MappingFields<'_>, problems: &mut Problems) -> AllowedCallers {
     let Some(node) = fields.get("allowed_callers") else {
-        return Callers::Named(vec![RESERVED_MAIN.to_owned()]);
+        return AllowedCallers::Named(vec![RESERVED_MAIN.to_owned()]);
     };
-    let Some(items) = node.items_or_text(problems) else { return Callers::Named(Vec::new()) };
+    let Some(items) = node.items_or_text(problems) else {
+        return AllowedCallers::Named(Vec::new());
+    };
     if items.is_empty() {
         problems
             .error("no-callers", node.at_key(), "`allowed_callers` is empty: nobody can call it")
@@ -292,9 +331,9 @@ fn read_callers(fields: &Fields<'_>, problems: &mut Problems) -> Callers {
     }
     let names: Vec<&str> = items.iter().filter_map(|item| read_caller(item, problems)).collect();
     if names.contains(&"*") {
-        return Callers::Anyone;
+        return AllowedCallers::Anyone;
     }
-    Callers::Named(names.into_iter().map(str::to_owned).collect())
+    AllowedCallers::Named(names.into_iter().map(str::to_owned).collect())
 }
 
 fn read_caller<'v>(node: &Node<'v>, problems: &mut Problems) -> Option<&'v str> {
@@ -309,7 +348,7 @@ fn read_caller<'v>(node: &Node<'v>, problems: &mut Problems) -> Option<&'v str> 
         return Some(name);
     }
     let message = format!("`{}` is no caller's name", shorten(&one_line(name), 80));
-    let near = nearest(name, [RESERVED_MAIN, "*"]);
+    let near = nearest_names(name, [RESERVED_MAIN, "*"]);
     problems.error("invalid-caller", node.at(), message).help(match near.first() {
         Some(near) => format!("did you mean `{near}`?"),
         None => "write `main`, the name of a native subagent, or `\"*\"` alone".to_owned(),

@@ -1,12 +1,13 @@
-//! The keys of the front matter. An unknown one is a warning, unless it looks like one that restricts:
-//! a typo must never widen what an agent may do.
+//! Keys of the front matter.
+//!
+//! An unknown key is a warning, but an error if it resembles a restricting key: a typo must never widen permissions.
 
-use super::diagnostic::Severity;
-use super::node::{Fields, Node};
-use super::problem::Problems;
+use super::super::diagnostic::Severity;
+use super::super::problem::Problems;
+use super::node::{MappingFields, Node};
 
-/// Keys that restrict, limit or say who and what: a slip in one of these is an error.
-const RESTRICTING: &[&str] = &[
+/// Keys that restrict the agent or its callers; a typo in one of them is an error.
+const RESTRICTING_KEYS: &[&str] = &[
     "name",
     "allowed_callers",
     "timeout_ms",
@@ -29,12 +30,15 @@ const RESTRICTING: &[&str] = &[
     "hooks",
 ];
 
-/// All other keys that are read.
-const OTHERS: &[&str] =
+/// Keys that restrict nothing; a typo in one of them is a warning.
+const OTHER_KEYS: &[&str] =
     &["description", "display_name", "session", "model", "effort", "warm", "keep_alive_ms"];
 
-/// Keys of other programs that restrict there and have another name here.
-const FOREIGN_RESTRICTING: &[(&str, &str)] = &[
+/// Keys that widen permissions. Suggested only for a misspelling, never for a word that they contain.
+const WIDENING_KEYS: &[&str] = &["may_change_project_config"];
+
+/// Restricting keys of other programs, with the equivalent here.
+const FOREIGN_RESTRICTING_KEYS: &[(&str, &str)] = &[
     ("disallowedTools", "`policy: { tools: { exclude: […] } }`"),
     ("disallowed_tools", "`policy: { tools: { exclude: […] } }`"),
     ("excludeTools", "`policy: { tools: { exclude: […] } }`"),
@@ -48,8 +52,8 @@ const FOREIGN_RESTRICTING: &[(&str, &str)] = &[
     ("sandbox", "`permissions` and `tools`; a sandbox is not set here"),
 ];
 
-/// Keys of other programs that change no right.
-const FOREIGN: &[&str] = &[
+/// Keys of other programs that do not affect permissions.
+const FOREIGN_KEYS: &[&str] = &[
     "author",
     "background",
     "color",
@@ -67,66 +71,68 @@ const FOREIGN: &[&str] = &[
     "version",
 ];
 
-/// Every key that is read.
-pub(super) fn known() -> impl Iterator<Item = &'static str> {
-    RESTRICTING.iter().chain(OTHERS).copied()
+/// Returns all keys that are read.
+pub(crate) fn known_keys() -> impl Iterator<Item = &'static str> {
+    RESTRICTING_KEYS.iter().chain(OTHER_KEYS).chain(WIDENING_KEYS).copied()
 }
 
-/// Says which keys are not read, and how bad that is.
-pub(super) fn check(fields: &Fields<'_>, problems: &mut Problems) {
-    for (key, node) in fields.iter().filter(|(key, _)| !known().any(|known| known == *key)) {
-        // `x-…` is for the author's own use, as in other formats.
+/// Reports unknown keys.
+pub(crate) fn check_keys(fields: &MappingFields<'_>, problems: &mut Problems) {
+    for (key, node) in fields.iter().filter(|(key, _)| !known_keys().any(|known| known == *key)) {
+        // `x-…` keys are reserved for authors.
         if !key.starts_with("x-") {
-            judge(key, &node, problems);
+            report_key(key, &node, problems);
         }
     }
 }
 
-fn judge(key: &str, node: &Node<'_>, problems: &mut Problems) {
+fn report_key(key: &str, node: &Node<'_>, problems: &mut Problems) {
     if key == "<<" {
         problems
             .error("yaml-anchor", node.at_key(), "YAML merge keys (`<<`) are not read here")
             .help("write the settings out");
-    } else if let Some((_, instead)) = FOREIGN_RESTRICTING.iter().find(|(name, _)| *name == key) {
+    } else if let Some((_, instead)) =
+        FOREIGN_RESTRICTING_KEYS.iter().find(|(name, _)| *name == key)
+    {
         problems
             .error("unknown-key", node.at_key(), format!("`{key}` is not read here"))
             .help(format!("write it as {instead}"));
-    } else if FOREIGN.contains(&key) {
+    } else if FOREIGN_KEYS.contains(&key) {
         problems
             .warning("unknown-key", node.at_key(), format!("`{key}` is not used by Adjutant"))
             .help("it does no harm; name keys of your own `x-…` to keep them without a warning");
     } else {
-        unknown(key, node, problems);
+        report_unknown_key(key, node, problems);
     }
 }
 
-fn unknown(key: &str, node: &Node<'_>, problems: &mut Problems) {
-    let meant = known().find(|known| is_slip(key, known));
-    let restricts =
-        key.starts_with("output_") || meant.is_some_and(|known| RESTRICTING.contains(&known));
+fn report_unknown_key(key: &str, node: &Node<'_>, problems: &mut Problems) {
+    let nearest = known_keys().find(|known| is_probable_typo(key, known));
+    let restricts = key.starts_with("output_")
+        || nearest.is_some_and(|known| RESTRICTING_KEYS.contains(&known));
     let severity = if restricts { Severity::Error } else { Severity::Warning };
     let message = format!("unknown key `{key}`");
     let problem = problems.add(severity, "unknown-key", node.at_key(), message);
-    match meant {
-        Some(meant) => problem.help(format!("did you mean `{meant}`?")),
+    match nearest {
+        Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
         None => problem.help("it is ignored; `docs/agent-file.md` lists the keys that are read"),
     };
 }
 
-/// Whether `written` was probably meant to be `known`.
-fn is_slip(written: &str, known: &str) -> bool {
+/// True if `written` is probably a typo of `known`.
+fn is_probable_typo(written: &str, known: &str) -> bool {
     let snake = snake_case(written);
-    let contained =
-        (snake.len() >= 4 && known.contains(&snake)) || (known.len() >= 5 && snake.contains(known));
+    let is_part = snake.len() >= 4 && known.contains(&snake) && !WIDENING_KEYS.contains(&known);
+    let contained = is_part || (known.len() >= 5 && snake.contains(known));
     let near = strsim::damerau_levenshtein(&snake, known) <= if known.len() > 4 { 2 } else { 1 };
     contained || near
 }
 
-/// `timeoutMs`, `timeout-ms` and `Timeout MS` are all slips of `timeout_ms`.
+/// `timeoutMs`, `timeout-ms` and `Timeout MS` all become `timeout_ms`.
 fn snake_case(text: &str) -> String {
     let mut snake = String::with_capacity(text.len() + 4);
     let mut was_lower = false;
-    // A key can be as long as the file; only its beginning can resemble another.
+    // At most 64 characters are compared: a key can be as long as the file.
     for c in text.chars().take(64) {
         if c.is_uppercase() && was_lower {
             snake.push('_');
@@ -149,9 +155,12 @@ mod tests {
     #[test_case("mcpServers", Some("mcp_servers"))]
     #[test_case("tool", Some("tools"))]
     #[test_case("budget", Some("max_budget_usd"))]
+    #[test_case("mayChangeProjectConfig", Some("may_change_project_config"))]
+    #[test_case("config", None)]
+    #[test_case("project_config", None)]
     #[test_case("colour", None)]
     #[test_case("owner", None)]
-    fn slips(written: &str, meant: Option<&str>) {
-        assert_eq!(known().find(|known| is_slip(written, known)), meant);
+    fn typos_are_recognized(written: &str, nearest: Option<&str>) {
+        assert_eq!(known_keys().find(|known| is_probable_typo(written, known)), nearest);
     }
 }

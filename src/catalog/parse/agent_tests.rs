@@ -4,32 +4,32 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::catalog::{OutputFormat, ServerLaunch};
+use crate::catalog::model::{OutputFormat, ServerLaunch};
 
-/// Reads a text as `agents/web-search/agent.md`.
-fn read(text: &str) -> AgentReading {
+/// Parses `text` as `agents/web-search/agent.md`.
+fn parse(text: &str) -> AgentParseResult {
     let name: AgentName = "web-search".parse().unwrap();
     let source = AgentSource {
         root: Path::new("/nowhere"),
-        folder: PathBuf::from("/nowhere/agents/web-search"),
+        dir: PathBuf::from("/nowhere/agents/web-search"),
         file: PathBuf::from("/nowhere/agents/web-search/agent.md"),
-        lent: &[],
+        extension_servers: &[],
         name: &name,
-        origin: Origin::Project,
+        origin: AgentOrigin::Project,
         memory: None,
         siblings: &["web-search".to_owned(), "github".to_owned()],
     };
-    read_agent(text, &source, Path::new("agent.md"), &Defaults::default())
+    parse_agent(text, &source, Path::new("agent.md"), &Defaults::default())
 }
 
 fn agent(front_matter: &str) -> Agent {
-    let reading = read(&format!("---\ndescription: d\n{front_matter}\n---\nPrompt\n"));
+    let reading = parse(&format!("---\ndescription: d\n{front_matter}\n---\nPrompt\n"));
     reading.agent.unwrap_or_else(|| panic!("{:#?}", reading.diagnostics))
 }
 
-/// The codes found, each with its line.
+/// Returns line and code of each finding.
 fn found(front_matter: &str) -> Vec<(usize, &'static str)> {
-    let reading = read(&format!("---\ndescription: d\n{front_matter}\n---\nPrompt\n"));
+    let reading = parse(&format!("---\ndescription: d\n{front_matter}\n---\nPrompt\n"));
     reading.diagnostics.iter().map(|found| (found.line, found.code)).collect()
 }
 
@@ -70,8 +70,8 @@ You are a web search agent.
 "#;
 
 #[test]
-fn the_whole_example_is_read_to_its_meaning() {
-    let reading = read(FULL);
+fn full_example_is_parsed() {
+    let reading = parse(FULL);
     assert_eq!(reading.diagnostics, []);
     let agent = reading.agent.unwrap();
     assert_eq!(agent.display_name.as_deref(), Some("Web Search"));
@@ -92,16 +92,16 @@ fn the_whole_example_is_read_to_its_meaning() {
 }
 
 #[test]
-fn nothing_said_grants_nothing() {
+fn agent_without_keys_has_no_grants() {
     let agent = agent("");
     assert_eq!(agent.tools, None);
     assert_eq!(agent.permissions, Permissions::default());
     assert_eq!(agent.servers, []);
-    assert_eq!(agent.allowed_callers, Callers::Named(vec!["main".to_owned()]));
+    assert_eq!(agent.allowed_callers, AllowedCallers::Named(vec!["main".to_owned()]));
 }
 
 #[test]
-fn servers_are_read_as_a_list_and_as_a_map() {
+fn servers_are_parsed_as_list_and_as_mapping() {
     let list =
         agent("mcp_servers:\n  - name: a\n    command: x\n  - b\n  - c: { url: https://c }\n");
     let map = agent("mcp_servers:\n  a: { command: x }\n  b: {}\n  c: { url: https://c }\n");
@@ -109,17 +109,28 @@ fn servers_are_read_as_a_list_and_as_a_map() {
 }
 
 #[test]
-fn tools_are_read_as_claude_codes_own_agents_write_them() {
+fn tools_are_parsed_in_claude_code_format() {
     let agent = agent("tools: Read, Grep, mcp__b__x\nmcp_servers: [b]");
     assert_eq!(texts(&agent.tools.unwrap()), ["builtin:Read", "builtin:Grep", "mcp:b:x"]);
 }
 
 #[test]
-fn several_mistakes_are_shown_at_once_in_the_order_of_the_file() {
+fn problems_are_reported_at_once_in_file_order() {
     let front_matter =
         "timeout_ms: soon\npermissions:\n  allow: [\"Bash(\"]\n  dney: [Read]\nsession: 1";
     assert_eq!(
         found(front_matter),
         [(3, "wrong-type"), (5, "invalid-rule"), (6, "unknown-key"), (7, "wrong-type")]
     );
+}
+
+#[test]
+fn permission_to_change_the_project_is_off_by_default_and_warned_about() {
+    assert!(!agent("session: false").may_change_project_config);
+    assert!(!agent("may_change_project_config: false").may_change_project_config);
+    assert_eq!(found("may_change_project_config: false"), []);
+    assert!(agent("may_change_project_config: true").may_change_project_config);
+    assert_eq!(found("may_change_project_config: true"), [(3, "may-change-project-config")]);
+    let reading = parse("---\ndescription: d\nmay_change_project_config: \"true\"\n---\nPrompt\n");
+    assert!(reading.agent.is_none(), "a text is no boolean: {:#?}", reading.diagnostics);
 }

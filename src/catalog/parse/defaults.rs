@@ -1,4 +1,4 @@
-//! Reads `agents/defaults.yaml`. The file is ours alone, so a key that is not known is an error.
+//! Parser of `agents/defaults.yaml`. The format is our own, so an unknown key is an error.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use serde_yaml::Value;
 
-use super::defaults::{AuditRule, Budget, Defaults, IdentityRule, KeptArguments, Orchestration};
-use super::diagnostic::Diagnostic;
-use super::node::{Fields, Node};
-use super::positions::Positions;
-use super::problem::Problems;
-use super::read_limits;
-use super::yaml;
-use crate::base::{AgentName, parse_age};
+use super::super::diagnostic::Diagnostic;
+use super::super::problem::Problems;
+use super::node::{MappingFields, Node};
+use super::positions::SourcePositions;
+use super::{limits, yaml};
+use crate::catalog::model::{
+    ArgumentLogging, AuditRule, Budget, Defaults, IdentityRule, Orchestration,
+};
+use crate::util::{AgentName, parse_age};
 
 /// All keys of the file.
-pub(super) const KEYS: &[&str] = &[
+pub(crate) const DEFAULTS_KEYS: &[&str] = &[
     "timeout_ms",
     "idle_timeout_ms",
     "model",
@@ -56,25 +57,32 @@ pub(super) const KEYS: &[&str] = &[
 const DAY_MS: u64 = 86_400_000;
 const WEEK_MS: u64 = 7 * DAY_MS;
 
-/// What the file says; values of a file with errors are built-in ones and must not be used.
-pub(super) fn read_defaults(text: &str, file: &Path) -> (Defaults, Orchestration, Vec<Diagnostic>) {
+/// Parses the file. If there are errors, affected values are the built-in ones and must not be used.
+pub(crate) fn parse_defaults(
+    text: &str,
+    file: &Path,
+) -> (Defaults, Orchestration, Vec<Diagnostic>) {
     let mut problems = Problems::default();
     let (mut defaults, mut orchestration) = (Defaults::default(), Orchestration::default());
-    if let Some(mapping) = yaml::read_mapping(text, 1, &mut problems) {
-        let fields = Fields::new(&mapping, "", &mut problems);
-        fields.refuse_unknown(KEYS, &mut problems);
-        read_limits::defaults(&fields, &mut defaults, &mut problems);
+    if let Some(mapping) = yaml::parse_mapping(text, 1, &mut problems) {
+        let fields = MappingFields::new(&mapping, &mut problems);
+        fields.reject_unknown(DEFAULTS_KEYS, &mut problems);
+        limits::parse_shared_keys(&fields, &mut defaults, &mut problems);
         read_orchestration(&fields, &mut orchestration, &mut problems);
     }
     let diagnostics = if problems.found.is_empty() {
         Vec::new()
     } else {
-        problems.place(file, &Positions::of(text, 1))
+        problems.locate(file, &SourcePositions::parse(text, 1))
     };
     (defaults, orchestration, diagnostics)
 }
 
-fn read_orchestration(fields: &Fields<'_>, into: &mut Orchestration, problems: &mut Problems) {
+fn read_orchestration(
+    fields: &MappingFields<'_>,
+    into: &mut Orchestration,
+    problems: &mut Problems,
+) {
     read_runs(fields, into, problems);
     read_sessions(fields, into, problems);
     read_kept_processes(fields, into, problems);
@@ -82,41 +90,50 @@ fn read_orchestration(fields: &Fields<'_>, into: &mut Orchestration, problems: &
     read_log(fields, into, problems);
 }
 
-fn read_runs(fields: &Fields<'_>, into: &mut Orchestration, problems: &mut Problems) {
+fn read_runs(fields: &MappingFields<'_>, into: &mut Orchestration, problems: &mut Problems) {
     let mut number = |key, into: &mut u32, low| {
-        set(into, fields.get(key).and_then(|node| node.small(low..=100_000, problems)));
+        set_if_some(
+            into,
+            fields.get(key).and_then(|node| node.integer_u32(low..=100_000, problems)),
+        );
     };
     number("max_runs", &mut into.max_runs, 1);
     number("max_queue", &mut into.max_queue, 0);
     if let Some(node) = fields.get("max_machine_runs") {
-        into.max_machine_runs = node.small(1..=100_000, problems);
+        into.max_machine_runs = node.integer_u32(1..=100_000, problems);
     }
-    set(&mut into.min_free_memory_mb, megabytes(fields, "min_free_memory_mb", 0, problems));
-    set(&mut into.max_line_mb, megabytes(fields, "max_line_mb", 1, problems));
-    set(&mut into.shutdown_grace, time(fields, "shutdown_grace_ms", 0..=DAY_MS, problems));
-    set(&mut into.server_idle, time(fields, "server_idle_ms", 0..=WEEK_MS, problems));
+    set_if_some(&mut into.min_free_memory_mb, megabytes(fields, "min_free_memory_mb", 0, problems));
+    set_if_some(&mut into.max_line_mb, megabytes(fields, "max_line_mb", 1, problems));
+    set_if_some(&mut into.shutdown_grace, time(fields, "shutdown_grace_ms", 0..=DAY_MS, problems));
+    set_if_some(&mut into.server_idle, time(fields, "server_idle_ms", 0..=WEEK_MS, problems));
 }
 
-fn read_sessions(fields: &Fields<'_>, into: &mut Orchestration, problems: &mut Problems) {
-    set(&mut into.session_wait, time(fields, "session_wait_ms", 0..=DAY_MS, problems));
+fn read_sessions(fields: &MappingFields<'_>, into: &mut Orchestration, problems: &mut Problems) {
+    set_if_some(&mut into.session_wait, time(fields, "session_wait_ms", 0..=DAY_MS, problems));
     if let Some(node) = fields.get("session_retention") {
         into.session_retention = age(&node, problems);
     }
 }
 
-fn read_kept_processes(fields: &Fields<'_>, into: &mut Orchestration, problems: &mut Problems) {
-    if let Some(count) = fields.get("max_warm").and_then(|node| node.small(0..=1_000, problems)) {
+fn read_kept_processes(
+    fields: &MappingFields<'_>,
+    into: &mut Orchestration,
+    problems: &mut Problems,
+) {
+    if let Some(count) =
+        fields.get("max_warm").and_then(|node| node.integer_u32(0..=1_000, problems))
+    {
         into.max_warm = count;
     }
-    set(&mut into.max_warm_mb, megabytes(fields, "max_warm_mb", 0, problems));
-    set(&mut into.max_live_mb, megabytes(fields, "max_live_mb", 1, problems));
-    set(&mut into.warm_idle, time(fields, "warm_idle_ms", 1_000..=WEEK_MS, problems));
-    set(&mut into.max_live_age, time(fields, "max_live_age_ms", 1_000..=WEEK_MS, problems));
+    set_if_some(&mut into.max_warm_mb, megabytes(fields, "max_warm_mb", 0, problems));
+    set_if_some(&mut into.max_live_mb, megabytes(fields, "max_live_mb", 1, problems));
+    set_if_some(&mut into.warm_idle, time(fields, "warm_idle_ms", 1_000..=WEEK_MS, problems));
+    set_if_some(&mut into.max_live_age, time(fields, "max_live_age_ms", 1_000..=WEEK_MS, problems));
 }
 
-fn read_trust(fields: &Fields<'_>, into: &mut Orchestration, problems: &mut Problems) {
+fn read_trust(fields: &MappingFields<'_>, into: &mut Orchestration, problems: &mut Problems) {
     let identity = [("required", IdentityRule::Required), ("optional", IdentityRule::Optional)];
-    set(
+    set_if_some(
         &mut into.identity,
         fields.get("identity").and_then(|node| node.one_of(&identity, problems)),
     );
@@ -135,22 +152,22 @@ fn read_trust(fields: &Fields<'_>, into: &mut Orchestration, problems: &mut Prob
 fn read_audit(node: &Node<'_>, into: &mut Orchestration, problems: &mut Problems) {
     let modes = [("required", AuditRule::Required), ("best_effort", AuditRule::BestEffort)];
     if !matches!(node.value, Value::Mapping(_)) {
-        return set(&mut into.audit, node.one_of(&modes, problems));
+        return set_if_some(&mut into.audit, node.one_of(&modes, problems));
     }
     let details = [
-        ("never", KeptArguments::Never),
-        ("redacted", KeptArguments::Redacted),
-        ("full", KeptArguments::Full),
+        ("never", ArgumentLogging::Never),
+        ("redacted", ArgumentLogging::Redacted),
+        ("full", ArgumentLogging::Full),
     ];
     let Some(fields) = node.fields(problems) else { return };
-    fields.refuse_unknown(&["mode", "arguments"], problems);
-    set(&mut into.audit, fields.get("mode").and_then(|node| node.one_of(&modes, problems)));
+    fields.reject_unknown(&["mode", "arguments"], problems);
+    set_if_some(&mut into.audit, fields.get("mode").and_then(|node| node.one_of(&modes, problems)));
     let arguments = fields.get("arguments").and_then(|node| node.one_of(&details, problems));
-    set(&mut into.audit_arguments, arguments);
+    set_if_some(&mut into.audit_arguments, arguments);
 }
 
-fn read_log(fields: &Fields<'_>, into: &mut Orchestration, problems: &mut Problems) {
-    set(&mut into.log_max_mb, megabytes(fields, "log_max_mb", 1, problems));
+fn read_log(fields: &MappingFields<'_>, into: &mut Orchestration, problems: &mut Problems) {
+    set_if_some(&mut into.log_max_mb, megabytes(fields, "log_max_mb", 1, problems));
     if let Some(node) = fields.get("log_retention") {
         into.log_retention = age(&node, problems);
     }
@@ -164,7 +181,7 @@ fn budgets(node: &Node<'_>, problems: &mut Problems) -> BTreeMap<String, Budget>
             problems.error("invalid-name", node.at_key(), error.to_string());
         }
         let Some(inside) = node.fields(problems) else { continue };
-        inside.refuse_unknown(&["per_day_usd"], problems);
+        inside.reject_unknown(&["per_day_usd"], problems);
         let Some(amount) = inside.get("per_day_usd") else {
             problems
                 .error("missing-key", node.at_key(), format!("`{}` says no amount", node.path))
@@ -189,12 +206,17 @@ fn age(node: &Node<'_>, problems: &mut Problems) -> Option<Duration> {
     age
 }
 
-fn megabytes(fields: &Fields<'_>, key: &str, low: u64, problems: &mut Problems) -> Option<u64> {
-    fields.get(key)?.whole(low..=16_777_216, problems)
+fn megabytes(
+    fields: &MappingFields<'_>,
+    key: &str,
+    low: u64,
+    problems: &mut Problems,
+) -> Option<u64> {
+    fields.get(key)?.integer(low..=16_777_216, problems)
 }
 
 fn time(
-    fields: &Fields<'_>,
+    fields: &MappingFields<'_>,
     key: &str,
     range: std::ops::RangeInclusive<u64>,
     problems: &mut Problems,
@@ -202,7 +224,7 @@ fn time(
     fields.get(key)?.milliseconds(range, problems)
 }
 
-fn set<T>(into: &mut T, value: Option<T>) {
+fn set_if_some<T>(into: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *into = value;
     }
@@ -213,10 +235,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_takes_the_place_of_what_is_built_in() {
+    fn file_values_override_built_in_defaults() {
         let text = "timeout_ms: 60000\nmodel: haiku\nmax_runs: 3\nidentity: required\n\
                     session_retention: 30d\nbudgets: { web-search: { per_day_usd: 5 } }\n";
-        let (defaults, orchestration, found) = read_defaults(text, Path::new("defaults.yaml"));
+        let (defaults, orchestration, found) = parse_defaults(text, Path::new("defaults.yaml"));
         assert_eq!(found, []);
         assert_eq!(
             defaults,
@@ -240,27 +262,27 @@ mod tests {
     }
 
     #[test]
-    fn the_audit_log_is_a_word_or_says_more() {
+    fn audit_is_a_word_or_a_mapping() {
         let read = |text: &str| {
-            let (_, orchestration, found) = read_defaults(text, Path::new("d.yaml"));
+            let (_, orchestration, found) = parse_defaults(text, Path::new("d.yaml"));
             (orchestration.audit, orchestration.audit_arguments, found.len())
         };
         let (required, lax) = (AuditRule::Required, AuditRule::BestEffort);
-        assert_eq!(read("audit: best_effort\n"), (lax, KeptArguments::Never, 0));
+        assert_eq!(read("audit: best_effort\n"), (lax, ArgumentLogging::Never, 0));
         assert_eq!(
             read("audit: { arguments: redacted }\n"),
-            (required, KeptArguments::Redacted, 0)
+            (required, ArgumentLogging::Redacted, 0)
         );
         assert_eq!(
             read("audit: { mode: best_effort, arguments: full }\n"),
-            (lax, KeptArguments::Full, 0)
+            (lax, ArgumentLogging::Full, 0)
         );
-        assert_eq!(read("audit: { argument: full }\n"), (required, KeptArguments::Never, 1));
+        assert_eq!(read("audit: { argument: full }\n"), (required, ArgumentLogging::Never, 1));
     }
 
     #[test]
     fn an_unknown_key_is_an_error_with_its_line() {
-        let (.., found) = read_defaults("model: haiku\nmax_run: 3\n", Path::new("d.yaml"));
+        let (.., found) = parse_defaults("model: haiku\nmax_run: 3\n", Path::new("d.yaml"));
         assert_eq!(found.len(), 1);
         assert_eq!(
             found[0].to_string(),

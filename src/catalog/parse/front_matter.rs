@@ -1,63 +1,69 @@
-//! Splits `agent.md` into settings and prompt. A file that is not split cleanly is a mistake, never «no settings».
+//! Splits `agent.md` into front matter and prompt.
+//!
+//! Malformed front matter is an error, never empty settings.
 
 use gray_matter::engine::Engine;
 use gray_matter::{Matter, Pod};
 
-use super::positions::Place;
-use super::problem::{At, Problems};
+use super::super::problem::{ProblemTarget, Problems};
+use super::positions::SourcePosition;
 
 const FENCE: &str = "---";
 
-/// An agent file in two parts.
+/// Parts of an agent file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Parts<'t> {
-    /// The settings, between the fences.
-    pub(super) yaml: &'t str,
-    /// The line of the file the settings begin on.
-    pub(super) first_line: usize,
-    /// The system prompt.
-    pub(super) body: String,
+pub(crate) struct FrontMatter<'t> {
+    /// YAML between the fences.
+    pub(crate) yaml: &'t str,
+    /// Line of the file where the YAML begins.
+    pub(crate) first_line: usize,
+    /// System prompt.
+    pub(crate) body: String,
 }
 
-/// Splits, or says why it cannot be done.
-pub(super) fn split<'t>(text: &'t str, problems: &mut Problems) -> Option<Parts<'t>> {
+/// Splits the file, or reports an error and returns `None`.
+pub(crate) fn split<'t>(text: &'t str, problems: &mut Problems) -> Option<FrontMatter<'t>> {
     let start = usize::from(text.starts_with('\u{feff}')) * '\u{feff}'.len_utf8();
     let text = text.get(start..).unwrap_or_default();
     if start > 0 {
         problems
-            .error("byte-order-mark", At::File, "the file begins with a byte order mark")
+            .error("byte-order-mark", ProblemTarget::File, "the file begins with a byte order mark")
             .help("save it as UTF-8 without BOM");
     }
-    note_line_ends(text, problems);
-    let yaml = fenced(text, problems)?;
-    let entity = Matter::<SplitOnly>::new().parse::<serde::de::IgnoredAny>(text).ok()?;
-    Some(Parts { yaml, first_line: 2, body: entity.content })
+    warn_about_crlf(text, problems);
+    let yaml = fenced_text(text, problems)?;
+    let entity = Matter::<SplitOnlyEngine>::new().parse::<serde::de::IgnoredAny>(text).ok()?;
+    Some(FrontMatter { yaml, first_line: 2, body: entity.content })
 }
 
-/// `gray_matter` splits; the settings are read elsewhere, with their positions.
-struct SplitOnly;
+/// `gray_matter` only splits; the YAML is parsed elsewhere, with positions.
+struct SplitOnlyEngine;
 
-impl Engine for SplitOnly {
+impl Engine for SplitOnlyEngine {
     fn parse(_: &str) -> gray_matter::Result<Pod> {
         Ok(Pod::Null)
     }
 }
 
-fn note_line_ends(text: &str, problems: &mut Problems) {
+fn warn_about_crlf(text: &str, problems: &mut Problems) {
     if let Some(line) = text.split('\n').position(|line| line.ends_with('\r')) {
         let column = text.split('\n').nth(line).map_or(1, |line| line.chars().count());
         problems
-            .warning("crlf", At::Place(Place::at(line + 1, column)), "lines end with CR LF")
+            .warning(
+                "crlf",
+                ProblemTarget::Place(SourcePosition::at(line + 1, column)),
+                "lines end with CR LF",
+            )
             .help("save it with LF line ends");
     }
 }
 
-/// The text between the first line and the next fence.
-fn fenced<'t>(text: &'t str, problems: &mut Problems) -> Option<&'t str> {
+/// Returns the text between the first line and the next fence.
+fn fenced_text<'t>(text: &'t str, problems: &mut Problems) -> Option<&'t str> {
     let mut lines = text.split_inclusive('\n');
     let first = lines.next().unwrap_or_default();
     if first.trim_end() != FENCE {
-        say_missing(text, first, problems);
+        report_missing(text, first, problems);
         return None;
     }
     let begin = first.len();
@@ -72,24 +78,27 @@ fn fenced<'t>(text: &'t str, problems: &mut Problems) -> Option<&'t str> {
     problems
         .error(
             "unterminated-front-matter",
-            At::Place(Place { line: 1, column: 1, length: 3 }),
+            ProblemTarget::Place(SourcePosition { line: 1, column: 1, length: 3 }),
             message,
         )
         .help("put a line with `---` between the settings and the prompt");
     None
 }
 
-fn say_missing(text: &str, first: &str, problems: &mut Problems) {
+fn report_missing(text: &str, first: &str, problems: &mut Problems) {
     let fence = text.lines().position(|line| line.trim_end() == FENCE);
-    let (place, message) = if first.trim() == FENCE {
-        (Place::at(1, 1), "the first `---` is indented, so this is no front matter")
+    let (position, message) = if first.trim() == FENCE {
+        (SourcePosition::at(1, 1), "the first `---` is indented, so this is no front matter")
     } else if first.trim().is_empty() && fence.is_some() {
-        (Place::at(1, 1), "something stands before the first `---`, so this is no front matter")
+        (
+            SourcePosition::at(1, 1),
+            "something stands before the first `---`, so this is no front matter",
+        )
     } else {
-        (Place::at(1, 1), "there is no front matter: the first line is not `---`")
+        (SourcePosition::at(1, 1), "there is no front matter: the first line is not `---`")
     };
     problems
-        .error("missing-front-matter", At::Place(place), message)
+        .error("missing-front-matter", ProblemTarget::Place(position), message)
         .help("begin with `---`, then `description: \"…\"`, then another `---`, then the prompt");
 }
 
@@ -98,7 +107,7 @@ mod tests {
     use super::*;
     use test_case::test_case;
 
-    fn split_well(text: &str) -> (String, String) {
+    fn split_valid(text: &str) -> (String, String) {
         let mut problems = Problems::default();
         let parts = split(text, &mut problems).unwrap();
         assert!(!problems.has_errors(), "{problems:?}");
@@ -106,10 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn settings_and_prompt_are_told_apart() {
+    fn front_matter_and_prompt_are_separated() {
         let text = "---\na: 1\n---\nOne\n\n---\nTwo\n";
-        assert_eq!(split_well(text), ("a: 1\n".to_owned(), "One\n\n---\nTwo".to_owned()));
-        assert_eq!(split_well("---\n---\n"), (String::new(), String::new()));
+        assert_eq!(split_valid(text), ("a: 1\n".to_owned(), "One\n\n---\nTwo".to_owned()));
+        assert_eq!(split_valid("---\n---\n"), (String::new(), String::new()));
     }
 
     #[test_case("---\na: 1\n" => "unterminated-front-matter")]
@@ -117,7 +126,7 @@ mod tests {
     #[test_case("# Title\n---\na: 1\n---\n" => "missing-front-matter")]
     #[test_case(" ---\na: 1\n---\n" => "missing-front-matter")]
     #[test_case("\u{feff}---\na: 1\n---\n" => "byte-order-mark")]
-    fn a3_what_cannot_be_split_is_an_error(text: &str) -> &'static str {
+    fn a3_malformed_front_matter_is_an_error(text: &str) -> &'static str {
         let mut problems = Problems::default();
         split(text, &mut problems);
         assert!(problems.has_errors());

@@ -1,17 +1,23 @@
-//! `hooks:`, in Claude Code's form: `Event: [{ matcher, hooks: [{ type: command, command, timeout }] }]`.
+//! Parser of `hooks` in Claude Code's format.
+//!
+//! `Event: [{ matcher, hooks: [{ type: command, command, timeout }] }]`
 
 use std::time::Duration;
 
-use super::hooks::{HOOK_EVENTS, Hook, Matcher, OnFailure};
-use super::node::{Fields, Node, suggestion};
-use super::problem::Problems;
+use super::super::problem::Problems;
+use super::node::{MappingFields, Node, suggestion};
+use crate::catalog::model::{HOOK_EVENTS, Matcher, OnFailure, UserHook};
 
-/// As in Claude Code.
-const TIMEOUT: Duration = Duration::from_mins(1);
-const LONGEST_SECONDS: u64 = 3_600;
+/// Default of Claude Code.
+const DEFAULT_HOOK_TIMEOUT: Duration = Duration::from_mins(1);
+const MAX_HOOK_TIMEOUT_SECONDS: u64 = 3_600;
 
-/// Adds the hooks of a file to those that are there.
-pub(super) fn read(fields: &Fields<'_>, into: &mut Vec<Hook>, problems: &mut Problems) {
+/// Appends the hooks of a file to `into`.
+pub(crate) fn parse_hooks(
+    fields: &MappingFields<'_>,
+    into: &mut Vec<UserHook>,
+    problems: &mut Problems,
+) {
     let Some(node) = fields.get("hooks") else { return };
     let Some(events) = node.fields(problems) else { return };
     for (event, node) in events.iter() {
@@ -27,9 +33,9 @@ pub(super) fn read(fields: &Fields<'_>, into: &mut Vec<Hook>, problems: &mut Pro
     }
 }
 
-fn read_entry(event: &str, entry: &Node<'_>, into: &mut Vec<Hook>, problems: &mut Problems) {
+fn read_entry(event: &str, entry: &Node<'_>, into: &mut Vec<UserHook>, problems: &mut Problems) {
     let Some(fields) = entry.fields(problems) else { return };
-    fields.refuse_unknown(&["matcher", "hooks"], problems);
+    fields.reject_unknown(&["matcher", "hooks"], problems);
     let matcher = fields.get("matcher").map(|node| read_matcher(&node, problems));
     let Some(commands) = fields.get("hooks") else {
         problems
@@ -38,7 +44,7 @@ fn read_entry(event: &str, entry: &Node<'_>, into: &mut Vec<Hook>, problems: &mu
         return;
     };
     for node in commands.items(problems).unwrap_or_default() {
-        // A matcher that cannot be read is an error, and a file with errors is not used.
+        // An invalid matcher is an error, and a file with errors is not used.
         into.extend(read_command(event, matcher.clone().flatten(), &node, problems));
     }
 }
@@ -65,9 +71,9 @@ fn read_command(
     matcher: Option<Matcher>,
     node: &Node<'_>,
     problems: &mut Problems,
-) -> Option<Hook> {
+) -> Option<UserHook> {
     let fields = node.fields(problems)?;
-    fields.refuse_unknown(&["type", "command", "timeout", "on_failure"], problems);
+    fields.reject_unknown(&["type", "command", "timeout", "on_failure"], problems);
     if let Some(node) = fields.get("type") {
         node.one_of(&[("command", ())], problems);
     }
@@ -78,14 +84,15 @@ fn read_command(
         return None;
     };
     let command = command.text(problems)?.to_owned();
-    let seconds = fields.get("timeout").and_then(|node| node.whole(1..=LONGEST_SECONDS, problems));
+    let seconds =
+        fields.get("timeout").and_then(|node| node.integer(1..=MAX_HOOK_TIMEOUT_SECONDS, problems));
     let words = [("block", OnFailure::Block), ("allow", OnFailure::Allow)];
     let on_failure = fields.get("on_failure").and_then(|node| node.one_of(&words, problems));
-    Some(Hook {
+    Some(UserHook {
         event: event.to_owned(),
         matcher,
         command,
-        timeout: seconds.map_or(TIMEOUT, Duration::from_secs),
+        timeout: seconds.map_or(DEFAULT_HOOK_TIMEOUT, Duration::from_secs),
         on_failure: on_failure.unwrap_or_default(),
     })
 }

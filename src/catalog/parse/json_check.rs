@@ -1,63 +1,63 @@
-//! JSON files beside the agents: their shape, with the line of what is wrong.
+//! Validation of JSON files beside the agents, with the line of each finding.
 
 use std::path::Path;
 
-use super::diagnostic::{Diagnostic, Severity};
-use super::load::whole_file;
-use crate::base::{Lined, LinedMember, LinedValue, parse_json_lines};
+use super::super::diagnostic::{Diagnostic, Severity};
+use super::super::load::file_error;
+use crate::util::{SpannedKind, SpannedMember, SpannedValue, parse_spanned_json};
 
-/// Collects what is wrong in one JSON file.
-pub(super) struct JsonCheck<'f> {
+/// Collects the findings of one JSON file.
+pub(crate) struct JsonCheck<'f> {
     file: &'f Path,
-    pub(super) found: Vec<Diagnostic>,
+    pub(crate) found: Vec<Diagnostic>,
 }
 
 impl<'f> JsonCheck<'f> {
-    pub(super) fn new(file: &'f Path) -> Self {
+    pub(crate) fn new(file: &'f Path) -> Self {
         Self { file, found: Vec::new() }
     }
 
-    /// The value of the file, if it is JSON.
-    pub(super) fn parse(&mut self, text: &str) -> Option<LinedValue> {
-        match parse_json_lines(text) {
+    /// Parses the file; reports a syntax error and returns `None`.
+    pub(crate) fn parse(&mut self, text: &str) -> Option<SpannedValue> {
+        match parse_spanned_json(text) {
             Ok(value) => Some(value),
             Err(error) => {
                 self.found.push(Diagnostic {
-                    line: number(error.line),
-                    column: number(error.column),
+                    line: position_number(error.line),
+                    column: position_number(error.column),
                     help: Some("check commas, quotes and brackets".to_owned()),
-                    ..whole_file(self.file, "json-syntax", format!("this is not JSON: {error}"))
+                    ..file_error(self.file, "json-syntax", format!("this is not JSON: {error}"))
                 });
                 None
             }
         }
     }
 
-    /// Something that makes the file unusable.
-    pub(super) fn error(&mut self, code: &'static str, line: u32, message: String, help: &str) {
+    /// Adds a problem that makes the file unusable.
+    pub(crate) fn error(&mut self, code: &'static str, line: u32, message: String, help: &str) {
         self.found.push(Diagnostic {
-            line: number(line),
+            line: position_number(line),
             help: (!help.is_empty()).then(|| help.to_owned()),
-            ..whole_file(self.file, code, message)
+            ..file_error(self.file, code, message)
         });
     }
 
-    /// Something that may not be what its author meant.
-    pub(super) fn warning(&mut self, code: &'static str, line: u32, message: String, help: &str) {
+    /// Adds a problem with which the file is still used.
+    pub(crate) fn warning(&mut self, code: &'static str, line: u32, message: String, help: &str) {
         self.error(code, line, message, help);
         if let Some(last) = self.found.last_mut() {
             last.severity = Severity::Warning;
         }
     }
 
-    /// The members of an object, none of them twice.
-    pub(super) fn object<'v>(
+    /// Returns the members of an object; reports duplicate keys.
+    pub(crate) fn object<'v>(
         &mut self,
-        value: &'v LinedValue,
+        value: &'v SpannedValue,
         what: &str,
-    ) -> Option<&'v [LinedMember]> {
-        let Lined::Object(members) = &value.value else {
-            let message = format!("{what} must be an object, not {}", value.value.kind());
+    ) -> Option<&'v [SpannedMember]> {
+        let SpannedKind::Object(members) = &value.kind else {
+            let message = format!("{what} must be an object, not {}", value.kind.type_name());
             self.error("wrong-type", value.line, message, "");
             return None;
         };
@@ -70,30 +70,29 @@ impl<'f> JsonCheck<'f> {
         Some(members)
     }
 
-    /// The items of a list.
-    pub(super) fn list<'v>(
+    pub(crate) fn list<'v>(
         &mut self,
-        value: &'v LinedValue,
+        value: &'v SpannedValue,
         what: &str,
-    ) -> Option<&'v [LinedValue]> {
-        if let Lined::Array(items) = &value.value {
+    ) -> Option<&'v [SpannedValue]> {
+        if let SpannedKind::Array(items) = &value.kind {
             return Some(items);
         }
-        let message = format!("{what} must be a list, not {}", value.value.kind());
+        let message = format!("{what} must be a list, not {}", value.kind.type_name());
         self.error("wrong-type", value.line, message, "");
         None
     }
 
-    /// Wants a text.
-    pub(super) fn text(&mut self, value: &LinedValue, what: &str) {
-        if !matches!(value.value, Lined::String(_)) {
-            let message = format!("{what} must be text, not {}", value.value.kind());
+    /// Reports a value that is not a string.
+    pub(crate) fn text(&mut self, value: &SpannedValue, what: &str) {
+        if !matches!(value.kind, SpannedKind::String(_)) {
+            let message = format!("{what} must be text, not {}", value.kind.type_name());
             self.error("wrong-type", value.line, message, "put it in quotes");
         }
     }
 
-    /// Wants a member of this name, with a text.
-    pub(super) fn required_text(&mut self, members: &[LinedMember], key: &str, line: u32) {
+    /// Reports a missing member, or one that is not a string.
+    pub(crate) fn required_text(&mut self, members: &[SpannedMember], key: &str, line: u32) {
         if let Some(found) = member(members, key) {
             self.text(&found.value, &format!("`{key}`"));
         } else {
@@ -103,11 +102,10 @@ impl<'f> JsonCheck<'f> {
     }
 }
 
-/// The member of this name.
-pub(super) fn member<'v>(members: &'v [LinedMember], key: &str) -> Option<&'v LinedMember> {
+pub(crate) fn member<'v>(members: &'v [SpannedMember], key: &str) -> Option<&'v SpannedMember> {
     members.iter().find(|member| member.key == key)
 }
 
-fn number(number: u32) -> usize {
+fn position_number(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }

@@ -1,30 +1,34 @@
-//! Limits and the like, which agents and `defaults.yaml` share.
+//! Parser of the keys shared by agent files and `defaults.yaml`.
 
-use super::defaults::Defaults;
-use super::node::{Fields, Node};
-use super::problem::Problems;
-use super::read_hooks;
+use super::super::problem::Problems;
+use super::hooks;
+use super::node::{MappingFields, Node};
+use crate::catalog::model::Defaults;
 
 const DAY_MS: u64 = 86_400_000;
 const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
 
-/// Puts what `fields` say over what is in `into`.
-pub(super) fn defaults(fields: &Fields<'_>, into: &mut Defaults, problems: &mut Problems) {
+/// Overrides values of `into` with those in `fields`.
+pub(crate) fn parse_shared_keys(
+    fields: &MappingFields<'_>,
+    into: &mut Defaults,
+    problems: &mut Problems,
+) {
     read_times(fields, into, problems);
     read_counts(fields, into, problems);
     if let Some(node) = fields.get("model") {
-        into.model = model(&node, problems);
+        into.model = parse_model(&node, problems);
     }
     if let Some(node) = fields.get("effort") {
-        into.effort = effort(&node, problems);
+        into.effort = parse_effort(&node, problems);
     }
     if let Some(env) = fields.get("env").and_then(|node| node.variables(problems)) {
         into.env.extend(env);
     }
-    read_hooks::read(fields, &mut into.hooks, problems);
+    hooks::parse_hooks(fields, &mut into.hooks, problems);
 }
 
-fn read_times(fields: &Fields<'_>, into: &mut Defaults, problems: &mut Problems) {
+fn read_times(fields: &MappingFields<'_>, into: &mut Defaults, problems: &mut Problems) {
     let mut time = |key, low| fields.get(key)?.milliseconds(low..=DAY_MS, problems);
     if let Some(value) = time("timeout_ms", 1) {
         into.timeout = value;
@@ -40,8 +44,8 @@ fn read_times(fields: &Fields<'_>, into: &mut Defaults, problems: &mut Problems)
     }
 }
 
-fn read_counts(fields: &Fields<'_>, into: &mut Defaults, problems: &mut Problems) {
-    let mut count = |key, low, high| fields.get(key)?.small(low..=high, problems);
+fn read_counts(fields: &MappingFields<'_>, into: &mut Defaults, problems: &mut Problems) {
+    let mut count = |key, low, high| fields.get(key)?.integer_u32(low..=high, problems);
     if let Some(value) = count("max_turns", 1, 10_000) {
         into.max_turns = Some(value);
     }
@@ -54,7 +58,7 @@ fn read_counts(fields: &Fields<'_>, into: &mut Defaults, problems: &mut Problems
     if let Some(value) = count("warm", 0, 64) {
         into.warm = value;
     }
-    // Claude Code itself takes no result of more than 500,000 characters.
+    // Claude Code limits tool results to 500,000 characters.
     if let Some(value) = count("max_output_chars", 1, 500_000) {
         into.max_output_chars = usize::try_from(value).unwrap_or(usize::MAX);
     }
@@ -63,10 +67,10 @@ fn read_counts(fields: &Fields<'_>, into: &mut Defaults, problems: &mut Problems
     }
 }
 
-fn model(node: &Node<'_>, problems: &mut Problems) -> Option<String> {
+fn parse_model(node: &Node<'_>, problems: &mut Problems) -> Option<String> {
     let text = node.text(problems)?;
-    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '\'' || c == '"';
-    if text.starts_with('-') || text.contains(odd) {
+    let is_invalid = |c: char| c.is_whitespace() || c.is_control() || c == '\'' || c == '"';
+    if text.starts_with('-') || text.contains(is_invalid) {
         problems
             .error("wrong-value", node.at(), format!("`{text}` is no model's name"))
             .help("write an alias such as `haiku`, `sonnet` or `opus`, or a model's full name");
@@ -75,7 +79,7 @@ fn model(node: &Node<'_>, problems: &mut Problems) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn effort(node: &Node<'_>, problems: &mut Problems) -> Option<String> {
+fn parse_effort(node: &Node<'_>, problems: &mut Problems) -> Option<String> {
     let words = EFFORTS.map(|word| (word, word));
     node.one_of(&words, problems).map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! A value of the document with its path; every reader says what is wrong and goes on.
+//! Value of a YAML or JSON file with its path. Typed accessors report problems instead of failing.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -6,67 +6,116 @@ use std::time::Duration;
 
 use serde_yaml::{Mapping, Value};
 
-use super::model::Template;
+use super::super::problem::{ProblemTarget, Problems};
 use super::positions::{join_index, join_key};
-use super::problem::{At, Problems};
-use super::template::is_variable_name;
-use crate::base::nearest;
+use crate::catalog::model::{Template, is_variable_name};
+use crate::util::{nearest_names, shorten};
 
-/// A value and where it stands.
-#[derive(Clone, Debug)]
-pub(super) struct Node<'v> {
-    pub(super) value: &'v Value,
-    pub(super) path: String,
+/// Origin of a value; decides the wording of problems and what other programs may have written into the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileFormat {
+    /// Agent files and `defaults.yaml`.
+    Yaml,
+    /// Manifest of an extension.
+    Manifest,
+    /// `.mcp.json`: `null` means absent, numbers and flags in `env` and `headers` are text, `${` is not checked.
+    McpJson,
 }
 
+/// A value with its path in the document, or in the server entry for JSON.
+#[derive(Clone, Debug)]
+pub(crate) struct Node<'v> {
+    pub(crate) value: &'v Value,
+    pub(crate) path: String,
+    pub(crate) format: FileFormat,
+}
+
+/// Type names for messages: as expected in YAML, as missing in JSON.
+const TEXT: (&str, &str) = ("text", "no text");
+const FLAG: (&str, &str) = ("true or false", "neither true nor false");
+const WHOLE_NUMBER: (&str, &str) = ("a whole number", "no whole number");
+const LIST: (&str, &str) = ("a list", "no list");
+const MAPPING: (&str, &str) = ("a mapping", "no JSON object");
+
 impl<'v> Node<'v> {
-    /// About this value.
-    pub(super) fn at(&self) -> At {
-        At::Value(self.path.clone())
+    pub(crate) fn is_yaml(&self) -> bool {
+        self.format == FileFormat::Yaml
     }
 
-    /// About the key of this value.
-    pub(super) fn at_key(&self) -> At {
-        At::Key(self.path.clone())
+    /// Name in a message: the path, or `it` for a JSON entry itself.
+    pub(crate) fn subject(&self) -> String {
+        if self.path.is_empty() { "it".to_owned() } else { format!("`{}`", self.path) }
     }
 
-    fn wrong_type<T>(&self, wanted: &str, example: &str, problems: &mut Problems) -> Option<T> {
-        let Self { path, value } = self;
-        let message = format!("`{path}` must be {wanted}, not {}", kind_of(value));
+    fn child(&self, value: &'v Value, path: String) -> Self {
+        Self { value, path, format: self.format }
+    }
+
+    /// Target of a problem about this value.
+    pub(crate) fn at(&self) -> ProblemTarget {
+        ProblemTarget::Value(self.path.clone())
+    }
+
+    /// Target of a problem about the key of this value.
+    pub(crate) fn at_key(&self) -> ProblemTarget {
+        ProblemTarget::Key(self.path.clone())
+    }
+
+    fn wrong_type<T>(
+        &self,
+        (wanted, missing): (&str, &str),
+        example: &str,
+        problems: &mut Problems,
+    ) -> Option<T> {
+        let Self { path, value, .. } = self;
+        let message = match self.is_yaml() {
+            true => format!("`{path}` must be {wanted}, not {}", kind_of(value)),
+            false => format!("`{}` is {missing}", shorten(path, 80)),
+        };
         problems.error("wrong-type", self.at(), message).help(format!("write {example}"));
         None
     }
 
-    /// Text that is not empty.
-    pub(super) fn text(&self, problems: &mut Problems) -> Option<&'v str> {
+    /// Returns a non-blank string.
+    pub(crate) fn text(&self, problems: &mut Problems) -> Option<&'v str> {
+        let text = self.string(problems)?;
+        if text.trim().is_empty() {
+            let whose = if self.is_yaml() { "" } else { "its " };
+            let message = format!("{whose}`{}` is empty", self.path);
+            problems.error("empty-value", self.at(), message);
+            return None;
+        }
+        Some(text)
+    }
+
+    /// Returns a string, which may be blank.
+    pub(crate) fn string(&self, problems: &mut Problems) -> Option<&'v str> {
         match self.value {
-            Value::String(text) if text.trim().is_empty() => {
-                let message = format!("`{}` is empty", self.path);
-                problems.error("empty-value", self.at(), message);
-                None
-            }
             Value::String(text) => Some(text),
             Value::Number(_) | Value::Bool(_) => {
-                let example = format!("it in quotes: `\"{}\"`", plain(self.value));
-                self.wrong_type("text", &example, problems)
+                let example = format!("it in quotes: `\"{}\"`", scalar_text(self.value));
+                self.wrong_type(TEXT, &example, problems)
             }
-            _ => self.wrong_type("text", "a text in quotes", problems),
+            _ => self.wrong_type(TEXT, "a text in quotes", problems),
         }
     }
 
-    /// `true` or `false`.
-    pub(super) fn boolean(&self, problems: &mut Problems) -> Option<bool> {
+    pub(crate) fn boolean(&self, problems: &mut Problems) -> Option<bool> {
         match self.value {
             Value::Bool(value) => Some(*value),
-            _ => self.wrong_type("true or false", "`true` or `false`, without quotes", problems),
+            _ => self.wrong_type(FLAG, "`true` or `false`, without quotes", problems),
         }
     }
 
-    /// A whole number within `range`.
-    pub(super) fn whole(&self, range: RangeInclusive<u64>, problems: &mut Problems) -> Option<u64> {
+    /// Returns an integer within `range`.
+    pub(crate) fn integer(
+        &self,
+        range: RangeInclusive<u64>,
+        problems: &mut Problems,
+    ) -> Option<u64> {
         let Value::Number(number) = self.value else {
             let example = format!("a number such as `{}`, without quotes", range.start().max(&1));
-            return self.wrong_type("a whole number", &example, problems);
+            return self.wrong_type(WHOLE_NUMBER, &example, problems);
         };
         let value = number.as_u64().filter(|value| range.contains(value));
         if value.is_none() {
@@ -77,25 +126,30 @@ impl<'v> Node<'v> {
         value
     }
 
-    /// As [`Node::whole`], where 32 bits are enough.
-    pub(super) fn small(&self, range: RangeInclusive<u32>, problems: &mut Problems) -> Option<u32> {
+    /// Like [`Node::integer`], for 32 bits.
+    pub(crate) fn integer_u32(
+        &self,
+        range: RangeInclusive<u32>,
+        problems: &mut Problems,
+    ) -> Option<u32> {
         let wide = u64::from(*range.start())..=u64::from(*range.end());
-        self.whole(wide, problems).and_then(|value| u32::try_from(value).ok())
+        self.integer(wide, problems).and_then(|value| u32::try_from(value).ok())
     }
 
-    /// A time in milliseconds within `range`.
-    pub(super) fn milliseconds(
+    /// Returns a duration from milliseconds within `range`.
+    pub(crate) fn milliseconds(
         &self,
         range: RangeInclusive<u64>,
         problems: &mut Problems,
     ) -> Option<Duration> {
-        self.whole(range, problems).map(Duration::from_millis)
+        self.integer(range, problems).map(Duration::from_millis)
     }
 
-    /// Dollars: more than nothing.
-    pub(super) fn dollars(&self, problems: &mut Problems) -> Option<f64> {
+    /// Returns a finite amount above 0.
+    pub(crate) fn dollars(&self, problems: &mut Problems) -> Option<f64> {
         let Value::Number(number) = self.value else {
-            return self.wrong_type("a number of dollars", "a number such as `0.50`", problems);
+            let dollars = ("a number of dollars", "no number");
+            return self.wrong_type(dollars, "a number such as `0.50`", problems);
         };
         let value = number.as_f64().filter(|value| value.is_finite() && *value > 0.0);
         if value.is_none() {
@@ -105,8 +159,8 @@ impl<'v> Node<'v> {
         value
     }
 
-    /// One of a few words.
-    pub(super) fn one_of<T: Copy>(
+    /// Returns the value of the matching word. Words after the first for the same value are synonyms.
+    pub(crate) fn one_of<T: Copy + PartialEq>(
         &self,
         words: &[(&str, T)],
         problems: &mut Problems,
@@ -116,51 +170,53 @@ impl<'v> Node<'v> {
             return Some(*value);
         }
         let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        let message = format!("`{}` cannot be `{text}`", self.path);
+        let message = match self.is_yaml() {
+            true => format!("`{}` cannot be `{text}`", self.path),
+            false => {
+                format!("`{}` is `{}`, not {}", self.path, shorten(text, 40), list_words(words))
+            }
+        };
         problems
             .error("wrong-value", self.at(), message)
             .help(format!("write one of: {}", all.join(", ")));
         None
     }
 
-    /// The items of a list.
-    pub(super) fn items(&self, problems: &mut Problems) -> Option<Vec<Node<'v>>> {
+    pub(crate) fn items(&self, problems: &mut Problems) -> Option<Vec<Node<'v>>> {
         match self.value {
             Value::Sequence(items) => Some(
                 items
                     .iter()
                     .enumerate()
-                    .map(|(index, value)| Node { value, path: join_index(&self.path, index) })
+                    .map(|(index, value)| self.child(value, join_index(&self.path, index)))
                     .collect(),
             ),
-            _ => self.wrong_type("a list", "a list: `[one, two]`, or `[]` for none", problems),
+            _ => self.wrong_type(LIST, "a list: `[one, two]`, or `[]` for none", problems),
         }
     }
 
-    /// The items of a list, or the one text that was written in its place.
-    pub(super) fn items_or_text(&self, problems: &mut Problems) -> Option<Vec<Node<'v>>> {
+    /// Returns the items of a list; a single string counts as a list of one item.
+    pub(crate) fn items_or_text(&self, problems: &mut Problems) -> Option<Vec<Node<'v>>> {
         match self.value {
             Value::String(_) => Some(vec![self.clone()]),
             _ => self.items(problems),
         }
     }
 
-    /// The fields of a mapping.
-    pub(super) fn fields(&self, problems: &mut Problems) -> Option<Fields<'v>> {
+    pub(crate) fn fields(&self, problems: &mut Problems) -> Option<MappingFields<'v>> {
         match self.value {
-            Value::Mapping(mapping) => Some(Fields::new(mapping, &self.path, problems)),
-            _ => self.wrong_type("a mapping", "`key: value` lines below it, indented", problems),
+            Value::Mapping(mapping) => {
+                Some(MappingFields::with_format(mapping, &self.path, self.format, problems))
+            }
+            _ => self.wrong_type(MAPPING, "`key: value` lines below it, indented", problems),
         }
     }
 
-    /// Text with variables in it.
-    pub(super) fn template(&self, problems: &mut Problems) -> Option<Template> {
-        let Value::String(text) = self.value else {
-            self.text(problems)?;
-            return None;
-        };
-        let template = Template(text.clone());
-        if let Some(mistake) = template.mistake() {
+    /// Returns a template with valid `${…}` syntax.
+    pub(crate) fn template(&self, problems: &mut Problems) -> Option<Template> {
+        let template = Template(self.string(problems)?.to_owned());
+        let mistake = template.syntax_error().filter(|_| self.format != FileFormat::McpJson);
+        if let Some(mistake) = mistake {
             problems
                 .error("template-syntax", self.at(), format!("{mistake} in `{}`", self.path))
                 .help("write `${NAME}` or `${NAME:-a default}`");
@@ -169,83 +225,121 @@ impl<'v> Node<'v> {
         Some(template)
     }
 
-    /// A mapping from names to texts with variables.
-    pub(super) fn templates(&self, problems: &mut Problems) -> Option<BTreeMap<String, Template>> {
+    /// Like [`Node::template`], not blank.
+    pub(crate) fn filled_template(&self, problems: &mut Problems) -> Option<Template> {
+        self.text(problems)?;
+        self.template(problems)
+    }
+
+    /// Returns a mapping from names to templates.
+    pub(crate) fn templates(&self, problems: &mut Problems) -> Option<BTreeMap<String, Template>> {
         let fields = self.fields(problems)?;
         let mut all = BTreeMap::new();
         for (key, node) in fields.iter() {
-            if let Some(template) = node.template(problems) {
-                all.insert(key.to_owned(), template);
-            }
+            let template = match node.value {
+                Value::Number(_) | Value::Bool(_) if self.format == FileFormat::McpJson => {
+                    Some(Template(scalar_text(node.value)))
+                }
+                _ => node.template(problems),
+            };
+            all.extend(template.map(|template| (key.to_owned(), template)));
         }
         Some(all)
     }
 
-    /// As [`Node::templates`], where every name is a variable's.
-    pub(super) fn variables(&self, problems: &mut Problems) -> Option<BTreeMap<String, Template>> {
+    /// Like [`Node::templates`]; in YAML the keys must be valid names of environment variables.
+    pub(crate) fn variables(&self, problems: &mut Problems) -> Option<BTreeMap<String, Template>> {
         let all = self.templates(problems)?;
-        for name in all.keys().filter(|name| !is_variable_name(name)) {
-            let at = At::Key(join_key(&self.path, name));
+        for name in all.keys().filter(|name| self.is_yaml() && !is_variable_name(name)) {
+            let at = ProblemTarget::Key(join_key(&self.path, name));
             problems.error("invalid-variable", at, format!("`{name}` cannot be a variable's name"));
         }
         Some(all)
     }
 }
 
-/// The fields of a mapping, in the order they were written.
+/// Fields of a mapping in document order.
 #[derive(Clone, Debug)]
-pub(super) struct Fields<'v> {
+pub(crate) struct MappingFields<'v> {
     path: String,
+    format: FileFormat,
     entries: Vec<(&'v str, &'v Value)>,
 }
 
-impl<'v> Fields<'v> {
-    /// Fields with text as keys; other keys are mistakes.
-    pub(super) fn new(mapping: &'v Mapping, path: &str, problems: &mut Problems) -> Self {
+impl<'v> MappingFields<'v> {
+    /// Fields of a whole YAML file.
+    pub(crate) fn new(mapping: &'v Mapping, problems: &mut Problems) -> Self {
+        Self::with_format(mapping, "", FileFormat::Yaml, problems)
+    }
+
+    /// Reports keys that are not strings as errors.
+    fn with_format(
+        mapping: &'v Mapping,
+        path: &str,
+        format: FileFormat,
+        problems: &mut Problems,
+    ) -> Self {
         let mut entries = Vec::with_capacity(mapping.len());
         for (key, value) in mapping {
             match key {
                 Value::String(key) => entries.push((key.as_str(), value)),
                 other => {
-                    let name = plain(other);
-                    let at = At::Key(join_key(path, &name));
+                    let name = scalar_text(other);
+                    let at = ProblemTarget::Key(join_key(path, &name));
                     problems
                         .error("wrong-type", at, format!("the key `{name}` is not text"))
                         .help(format!("put it in quotes: `\"{name}\"`"));
                 }
             }
         }
-        Self { path: path.to_owned(), entries }
+        Self { path: path.to_owned(), format, entries }
     }
 
-    /// The value of a key.
-    pub(super) fn get(&self, key: &str) -> Option<Node<'v>> {
+    pub(crate) fn get(&self, key: &str) -> Option<Node<'v>> {
+        let absent = |value: &Value| value.is_null() && self.format == FileFormat::McpJson;
         let (_, value) = self.entries.iter().find(|(found, _)| *found == key)?;
-        Some(Node { value, path: join_key(&self.path, key) })
+        let node = Node { value, path: join_key(&self.path, key), format: self.format };
+        (!absent(value)).then_some(node)
     }
 
-    /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'v str, Node<'v>)> {
-        self.entries
-            .iter()
-            .map(|(key, value)| (*key, Node { value, path: join_key(&self.path, key) }))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'v str, Node<'v>)> {
+        self.entries.iter().map(|(key, value)| {
+            (*key, Node { value, path: join_key(&self.path, key), format: self.format })
+        })
     }
 
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The mapping's own path.
-    pub(super) fn path(&self) -> &str {
-        &self.path
+    /// Reads the value of `key` if there is one.
+    pub(crate) fn read<T>(
+        &self,
+        key: &str,
+        accessor: impl FnOnce(&Node<'v>, &mut Problems) -> Option<T>,
+        problems: &mut Problems,
+    ) -> Option<T> {
+        accessor(&self.get(key)?, problems)
     }
 
-    /// Every key that is not in `known` is an error.
-    pub(super) fn refuse_unknown(&self, known: &[&str], problems: &mut Problems) {
+    /// Reads the value of `key` as one of `words` if there is one.
+    pub(crate) fn choose<T: Copy + PartialEq>(
+        &self,
+        key: &str,
+        words: &[(&str, T)],
+        problems: &mut Problems,
+    ) -> Option<T> {
+        self.get(key)?.one_of(words, problems)
+    }
+
+    /// Reports every key outside `known` as an error.
+    pub(crate) fn reject_unknown(&self, known: &[&str], problems: &mut Problems) {
         for (key, node) in self.iter().filter(|(key, _)| !known.contains(key)) {
             let message = match self.path.as_str() {
                 "" => format!("unknown key `{key}`"),
+                path if self.format != FileFormat::Yaml => {
+                    format!("`{path}` has an unknown key `{}`", shorten(key, 40))
+                }
                 path => format!("unknown key `{key}` in `{path}`"),
             };
             problems.error("unknown-key", node.at_key(), message).help(suggestion(key, known));
@@ -253,11 +347,24 @@ impl<'v> Fields<'v> {
     }
 }
 
-/// `did you mean …`, or what there is.
-pub(super) fn suggestion(wanted: &str, known: &[&str]) -> String {
-    match nearest(wanted, known.iter().copied()).first() {
+/// Help text: the nearest known word, or all known words.
+pub(crate) fn suggestion(wanted: &str, known: &[&str]) -> String {
+    match nearest_names(wanted, known.iter().copied()).first() {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("known are: {}", known.join(", ")),
+    }
+}
+
+/// Lists the words without synonyms: `` `a`, `b` or `c` ``.
+fn list_words<T: PartialEq>(words: &[(&str, T)]) -> String {
+    let first = |(index, (_, value)): &(usize, &(&str, T))| {
+        words.iter().position(|(_, known)| known == value) == Some(*index)
+    };
+    let words: Vec<String> =
+        words.iter().enumerate().filter(first).map(|(_, (word, _))| format!("`{word}`")).collect();
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => words.concat(),
     }
 }
 
@@ -273,7 +380,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-fn plain(value: &Value) -> String {
+fn scalar_text(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => value.to_string(),

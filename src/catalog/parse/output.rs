@@ -1,4 +1,4 @@
-//! `output_format`, `output_schema`, `output_retries`: a schema is compiled when it is read.
+//! Parser of `output_format` and `output_schema`; schemas are compiled to validate them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,27 +6,26 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use serde_yaml::Value;
 
-use super::model::{OutputFormat, OutputSpec};
-use super::node::{Fields, Node};
+use super::super::problem::Problems;
+use super::node::{MappingFields, Node};
 use super::output_schema::compile_schema;
-use super::problem::Problems;
-use crate::base::read_inside;
+use crate::catalog::model::{OutputFormat, OutputSpec};
+use crate::store::read_within_root;
 
 const MAX_SCHEMA_BYTES: u64 = 1024 * 1024;
 
-/// Where a schema file may be.
-pub(super) struct Beside<'p> {
-    /// The project's root, which nothing may leave.
-    pub(super) root: &'p Path,
-    /// The agent's folder.
-    pub(super) folder: &'p Path,
+/// Location of a schema file.
+pub(crate) struct SchemaLocation<'p> {
+    /// Directory that confines the file.
+    pub(crate) root: &'p Path,
+    /// Directory of the agent.
+    pub(crate) dir: &'p Path,
 }
 
-/// Reads what an answer must be.
-pub(super) fn read(
-    fields: &Fields<'_>,
+pub(crate) fn parse_output(
+    fields: &MappingFields<'_>,
     retries: u32,
-    beside: &Beside<'_>,
+    beside: &SchemaLocation<'_>,
     problems: &mut Problems,
 ) -> OutputSpec {
     let words = [("text", OutputFormat::Text), ("json", OutputFormat::Json)];
@@ -45,20 +44,24 @@ pub(super) fn read(
     }
 }
 
-/// The schema file that `output_schema` names, if it names one.
-pub(super) fn schema_file(fields: &Fields<'_>) -> Option<String> {
+/// Returns the file name in `output_schema`; `None` for an inline schema.
+pub(crate) fn schema_file_name(fields: &MappingFields<'_>) -> Option<String> {
     match fields.get("output_schema")?.value {
         Value::String(path) => Some(path.clone()),
         _ => None,
     }
 }
 
-fn read_schema(node: &Node<'_>, beside: &Beside<'_>, problems: &mut Problems) -> Option<Json> {
+fn read_schema(
+    node: &Node<'_>,
+    beside: &SchemaLocation<'_>,
+    problems: &mut Problems,
+) -> Option<Json> {
     let schema = match node.value {
         Value::String(path) => read_file(node, path, beside, problems)?,
         Value::Mapping(_) => match serde_json::to_value(node.value) {
             Ok(schema) => schema,
-            Err(error) => return refuse(node, &error.to_string(), problems),
+            Err(error) => return report_invalid_schema(node, &error.to_string(), problems),
         },
         _ => {
             problems
@@ -73,11 +76,11 @@ fn read_schema(node: &Node<'_>, beside: &Beside<'_>, problems: &mut Problems) ->
     };
     match compile(&schema) {
         Ok(()) => Some(schema),
-        Err(reason) => refuse(node, &reason, problems),
+        Err(reason) => report_invalid_schema(node, &reason, problems),
     }
 }
 
-fn refuse(node: &Node<'_>, reason: &str, problems: &mut Problems) -> Option<Json> {
+fn report_invalid_schema(node: &Node<'_>, reason: &str, problems: &mut Problems) -> Option<Json> {
     problems
         .error(
             "invalid-schema",
@@ -88,7 +91,7 @@ fn refuse(node: &Node<'_>, reason: &str, problems: &mut Problems) -> Option<Json
     None
 }
 
-/// Compiles as answers will be judged.
+/// Compiles the schema with the options used for answers.
 fn compile(schema: &Json) -> Result<(), String> {
     compile_schema(schema).map(drop).map_err(|error| match error.instance_path().as_str() {
         "" => error.to_string(),
@@ -99,7 +102,7 @@ fn compile(schema: &Json) -> Result<(), String> {
 fn read_file(
     node: &Node<'_>,
     name: &str,
-    beside: &Beside<'_>,
+    beside: &SchemaLocation<'_>,
     problems: &mut Problems,
 ) -> Option<Json> {
     let relative = Path::new(name);
@@ -111,8 +114,8 @@ fn read_file(
             .help("put the schema beside agent.md and write its name");
         return None;
     }
-    let path = beside.folder.join(relative);
-    let bytes = match read_inside(beside.root, &path, MAX_SCHEMA_BYTES) {
+    let path = beside.dir.join(relative);
+    let bytes = match read_within_root(beside.root, &path, MAX_SCHEMA_BYTES) {
         Ok((bytes, _)) => bytes,
         Err(error) => {
             let message = format!("the schema `{name}` cannot be read: {error}");

@@ -1,42 +1,41 @@
-//! Permission rules in Claude Code's own syntax, checked as strictly as Claude Code does and then some:
-//! a rule that it takes and never looks at is a mistake here.
+//! Parser of permission rules in Claude Code's syntax.
+//!
+//! Stricter than Claude Code: a rule that Claude Code accepts but never applies is an error.
 
-use super::builtins::{self, Builtin};
-use super::diagnostic::Severity;
-use super::model::{Permissions, RuleText, ServerEntry};
+use super::super::diagnostic::Severity;
+use super::super::problem::Problems;
 use super::node::Node;
-use super::problem::Problems;
-use super::read_policy::{Doubt, check_server};
+use super::policy::{UnknownServer, check_server};
+use crate::catalog::model::{BuiltinTool, Permissions, RuleText, ServerEntry, builtin_tools};
 
-/// Which list a rule stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum List {
+enum RuleList {
     Allow,
     Ask,
     Deny,
 }
 
-/// Reads `permissions` against the servers the agent has.
-pub(super) fn read(
+/// Parses `permissions`; rules for MCP tools are checked against `servers`.
+pub(crate) fn parse_permissions(
     node: &Node<'_>,
     servers: &[ServerEntry],
     problems: &mut Problems,
 ) -> Permissions {
     let Some(fields) = node.fields(problems) else { return Permissions::default() };
-    fields.refuse_unknown(&["allow", "ask", "deny"], problems);
+    fields.reject_unknown(&["allow", "ask", "deny"], problems);
     let mut list = |key, kind| {
         fields.get(key).map(|node| read_list(&node, kind, servers, problems)).unwrap_or_default()
     };
     Permissions {
-        allow: list("allow", List::Allow),
-        ask: list("ask", List::Ask),
-        deny: list("deny", List::Deny),
+        allow: list("allow", RuleList::Allow),
+        ask: list("ask", RuleList::Ask),
+        deny: list("deny", RuleList::Deny),
     }
 }
 
 fn read_list(
     node: &Node<'_>,
-    list: List,
+    list: RuleList,
     servers: &[ServerEntry],
     problems: &mut Problems,
 ) -> Vec<RuleText> {
@@ -46,7 +45,7 @@ fn read_list(
 
 fn read_rule(
     node: &Node<'_>,
-    list: List,
+    list: RuleList,
     servers: &[ServerEntry],
     problems: &mut Problems,
 ) -> Option<RuleText> {
@@ -73,7 +72,7 @@ fn read_rule(
     }
 }
 
-/// `Tool` or `Tool(specifier)`, to the last parenthesis.
+/// Parses `Tool` or `Tool(specifier)`; the specifier ends at the last parenthesis.
 fn parse_rule(text: &str) -> Result<RuleText, &'static str> {
     if text.chars().any(char::is_control) {
         return Err("it has a line break or another control character");
@@ -104,7 +103,7 @@ fn parse_rule(text: &str) -> Result<RuleText, &'static str> {
 fn check_mcp(
     node: &Node<'_>,
     rule: &RuleText,
-    list: List,
+    list: RuleList,
     servers: &[ServerEntry],
     problems: &mut Problems,
 ) -> bool {
@@ -120,7 +119,7 @@ fn check_mcp(
     }
     let server = rule.tool.trim_start_matches("mcp__");
     let server = server.split_once("__").map_or(server, |(server, _)| server);
-    if list == List::Allow && server.contains('*') {
+    if list == RuleList::Allow && server.contains('*') {
         problems
             .error(
                 "rule-never-consulted",
@@ -130,9 +129,10 @@ fn check_mcp(
             .help("name the server: `mcp__<server>` or `mcp__<server>__*`");
         return false;
     }
-    // What is denied or asked about for nothing does no harm, unless it was meant for something.
-    let doubt = if list == List::Allow { Doubt::Error } else { Doubt::ErrorIfNear };
-    check_server(server, node.at(), servers, doubt, problems);
+    // In `ask` and `deny` an unknown server is harmless unless it is a typo.
+    let unknown =
+        if list == RuleList::Allow { UnknownServer::Error } else { UnknownServer::ErrorIfSimilar };
+    check_server(server, node.at(), servers, unknown, problems);
     true
 }
 
@@ -140,12 +140,12 @@ fn check_builtin(
     node: &Node<'_>,
     text: &str,
     rule: RuleText,
-    list: List,
+    list: RuleList,
     problems: &mut Problems,
 ) -> Option<RuleText> {
     let tool = canonical_tool(node, &rule.tool, problems)?;
     let rule = RuleText { tool, ..rule };
-    if let Some(instead) = never_consulted(&rule, list) {
+    if let Some(instead) = replacement_for_ignored_rule(&rule, list) {
         problems
             .error(
                 "rule-never-consulted",
@@ -155,7 +155,7 @@ fn check_builtin(
             .help(format!("write `{instead}`"));
         return None;
     }
-    if let Some((reason, help)) = bad_specifier(&rule) {
+    if let Some((reason, help)) = invalid_specifier(&rule) {
         let message = format!("`{text}` is no permission rule: {reason}");
         problems.error("invalid-rule", node.at(), message).help(help);
         return None;
@@ -163,22 +163,22 @@ fn check_builtin(
     Some(rule)
 }
 
-/// The tool's own name; a doubtful one is said to be so.
-pub(super) fn canonical_tool(
+/// Returns the canonical tool name; reports unknown names.
+pub(crate) fn canonical_tool(
     node: &Node<'_>,
     written: &str,
     problems: &mut Problems,
 ) -> Option<String> {
-    match builtins::recognize(written) {
-        Builtin::Known(name) => Some(name.to_owned()),
-        Builtin::Misspelt(near) => {
+    match builtin_tools::classify(written) {
+        BuiltinTool::Known(name) => Some(name.to_owned()),
+        BuiltinTool::Misspelled(near) => {
             problems
                 .error("unknown-tool", node.at(), format!("there is no built-in tool `{written}`"))
                 .help(format!("did you mean `{near}`?"));
             None
         }
-        Builtin::Unknown if written.contains(['*', '?']) => Some(written.to_owned()),
-        Builtin::Unknown => {
+        BuiltinTool::Unknown if written.contains(['*', '?']) => Some(written.to_owned()),
+        BuiltinTool::Unknown => {
             let message = format!("`{written}` is no built-in tool that is known here");
             problems
                 .add(Severity::Warning, "unknown-tool", node.at(), message)
@@ -188,14 +188,15 @@ pub(super) fn canonical_tool(
     }
 }
 
-/// Path rules stand under `Edit` and `Read`; under the names of the other file tools nobody looks for them.
-fn never_consulted(rule: &RuleText, list: List) -> Option<String> {
+/// Returns the rule to write instead of one that Claude Code never applies.
+/// Path rules apply under `Edit` and `Read` only, not under the names of other file tools.
+fn replacement_for_ignored_rule(rule: &RuleText, list: RuleList) -> Option<String> {
     let specifier = rule.specifier.as_deref()?;
-    // Rules on a parameter are looked up under the tool's own name, though not in `allow`.
+    // Rules on a parameter apply under the tool's own name, but not in `allow`.
     let names_parameter = specifier
         .split_once(':')
-        .is_some_and(|(name, value)| super::template::is_variable_name(name) && value != "*");
-    if names_parameter && list != List::Allow {
+        .is_some_and(|(name, value)| crate::catalog::model::is_variable_name(name) && value != "*");
+    if names_parameter && list != RuleList::Allow {
         return None;
     }
     match rule.tool.as_str() {
@@ -205,7 +206,7 @@ fn never_consulted(rule: &RuleText, list: List) -> Option<String> {
     }
 }
 
-fn bad_specifier(rule: &RuleText) -> Option<(&'static str, String)> {
+fn invalid_specifier(rule: &RuleText) -> Option<(&'static str, String)> {
     let specifier = rule.specifier.as_deref()?;
     match rule.tool.as_str() {
         "Bash" if specifier.strip_suffix(":*").unwrap_or(specifier).contains(":*") => {
@@ -236,7 +237,7 @@ mod tests {
     #[test_case("Bash()" => Err("the parentheses are empty; leave them away to mean the whole tool"))]
     #[test_case("(a)" => Err("no tool stands before the parenthesis"))]
     #[test_case("Bash(a\nb)" => Err("it has a line break or another control character"))]
-    fn syntax(text: &str) -> Result<(String, Option<String>), &'static str> {
+    fn rule_syntax(text: &str) -> Result<(String, Option<String>), &'static str> {
         parse_rule(text).map(|rule| (rule.tool, rule.specifier))
     }
 }

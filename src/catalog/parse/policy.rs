@@ -1,22 +1,23 @@
-//! `policy`: what is taken away again. A rule that would take nothing away is doubted; a typo is an error.
+//! Parser of `policy`. A rule without effect is a warning, a typo is an error.
 
-use super::diagnostic::Severity;
-use super::model::{PolicyRules, ServerEntry, ToolRef};
-use super::node::{Fields, Node};
-use super::problem::{At, Problems};
-use super::read_servers::missing_server;
-use super::read_tools::{self, is_pattern};
-use crate::base::nearest;
+use super::super::diagnostic::Severity;
+use super::super::problem::{ProblemTarget, Problems};
+use super::node::{MappingFields, Node};
+use super::servers::unknown_server_help;
+use super::tools;
+use super::tools::is_name_or_pattern;
+use crate::catalog::model::{PolicyRules, ServerEntry, ToolRef};
+use crate::util::{Pattern, nearest_names};
 
-/// Reads `policy` against the servers the agent has.
-pub(super) fn read(
+/// Parses `policy`; server names are checked against `servers`.
+pub(crate) fn parse_policy(
     node: &Node<'_>,
     servers: &[ServerEntry],
     problems: &mut Problems,
 ) -> PolicyRules {
     let mut policy = PolicyRules::default();
     let Some(fields) = node.fields(problems) else { return policy };
-    fields.refuse_unknown(&["tools", "mcp", "mcp_servers"], problems);
+    fields.reject_unknown(&["tools", "mcp", "mcp_servers"], problems);
     if let Some(inside) = fields.get("tools").and_then(|node| node.fields(problems)) {
         read_tool_rules(&inside, servers, &mut policy, problems);
     }
@@ -29,58 +30,63 @@ pub(super) fn read(
     policy
 }
 
-/// Both spellings are in use for both lists; they mean the same.
+/// Both spellings are accepted for both lists.
 const LIST_KEYS: [&str; 3] = ["allowed", "exclude", "excluded"];
 
 fn read_tool_rules(
-    fields: &Fields<'_>,
+    fields: &MappingFields<'_>,
     servers: &[ServerEntry],
     policy: &mut PolicyRules,
     problems: &mut Problems,
 ) {
-    fields.refuse_unknown(&LIST_KEYS, problems);
+    fields.reject_unknown(&LIST_KEYS, problems);
     if let Some(node) = fields.get("allowed") {
-        let tools = read_tools::read_list(&node, problems);
-        check_servers(&tools, servers, Doubt::Error, problems);
+        let tools = tools::parse_tools(&node, problems);
+        check_servers(&tools, servers, UnknownServer::Error, problems);
         policy.tools_allowed = Some(tools.into_iter().map(|(tool, _)| tool).collect());
     }
     for node in ["exclude", "excluded"].iter().filter_map(|key| fields.get(key)) {
-        let tools = read_tools::read_list(&node, problems);
-        check_servers(&tools, servers, Doubt::ErrorIfNear, problems);
+        let tools = tools::parse_tools(&node, problems);
+        check_servers(&tools, servers, UnknownServer::ErrorIfSimilar, problems);
         policy.tools_exclude.extend(tools.into_iter().map(|(tool, _)| tool));
     }
 }
 
 fn read_server_rules(
-    fields: &Fields<'_>,
+    fields: &MappingFields<'_>,
     servers: &[ServerEntry],
     policy: &mut PolicyRules,
     problems: &mut Problems,
 ) {
-    fields.refuse_unknown(&LIST_KEYS, problems);
+    fields.reject_unknown(&LIST_KEYS, problems);
     if let Some(node) = fields.get("allowed") {
-        policy.mcp_allowed = Some(server_names(&node, servers, Doubt::Error, problems));
+        policy.mcp_allowed = Some(server_names(&node, servers, UnknownServer::Error, problems));
     }
     for node in ["exclude", "excluded"].iter().filter_map(|key| fields.get(key)) {
-        policy.mcp_excluded.extend(server_names(&node, servers, Doubt::ErrorIfNear, problems));
+        policy.mcp_excluded.extend(server_names(
+            &node,
+            servers,
+            UnknownServer::ErrorIfSimilar,
+            problems,
+        ));
     }
 }
 
 fn server_names(
     node: &Node<'_>,
     servers: &[ServerEntry],
-    doubt: Doubt,
+    unknown: UnknownServer,
     problems: &mut Problems,
 ) -> Vec<String> {
     let mut names = Vec::new();
     for item in node.items_or_text(problems).unwrap_or_default() {
         let Some(text) = item.text(problems) else { continue };
-        if !is_pattern(text) || text.contains("__") {
+        if !is_name_or_pattern(text) || text.contains("__") {
             let message = format!("`{text}` is neither a server's name nor a pattern of one");
             problems.error("invalid-server-name", item.at(), message);
             continue;
         }
-        check_server(text, item.at(), servers, doubt, problems);
+        check_server(text, item.at(), servers, unknown, problems);
         names.push(text.to_owned());
     }
     names
@@ -91,9 +97,9 @@ fn read_trust(node: &Node<'_>, servers: &[ServerEntry], problems: &mut Problems)
     let mut trusted = Vec::new();
     for (name, node) in fields.iter() {
         let Some(inside) = node.fields(problems) else { continue };
-        inside.refuse_unknown(&["trust"], problems);
+        inside.reject_unknown(&["trust"], problems);
         if !servers.iter().any(|server| server.name == name) {
-            say_missing(name, node.at_key(), servers, Severity::Error, problems);
+            report_unknown_server(name, node.at_key(), servers, Severity::Error, problems);
         }
         if inside.get("trust").and_then(|node| node.boolean(problems)) == Some(true) {
             trusted.push(name.to_owned());
@@ -102,58 +108,79 @@ fn read_trust(node: &Node<'_>, servers: &[ServerEntry], problems: &mut Problems)
     trusted
 }
 
-/// How a server that does not exist is taken.
+/// Severity of an unknown server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// It is always a mistake.
+pub(crate) enum UnknownServer {
+    /// Always an error.
     Error,
-    /// It takes nothing away, which is harmless unless it is a typo.
-    ErrorIfNear,
+    /// An error if the name resembles a known server, otherwise a warning: the rule removes nothing.
+    ErrorIfSimilar,
 }
 
-/// Says which tools belong to servers that do not exist.
-pub(super) fn check_servers(
+/// Reports tools of unknown servers.
+pub(crate) fn check_servers(
     tools: &[(ToolRef, String)],
     servers: &[ServerEntry],
-    doubt: Doubt,
+    unknown: UnknownServer,
     problems: &mut Problems,
 ) {
     for (tool, path) in tools {
         if let ToolRef::Mcp { server, .. } = tool {
-            check_server(server, At::Value(path.clone()), servers, doubt, problems);
+            check_server(server, ProblemTarget::Value(path.clone()), servers, unknown, problems);
         }
     }
 }
 
-/// Says that a server does not exist, unless it does or a pattern meets one that does.
-pub(super) fn check_server(
+/// Reports a server name or pattern that matches no server.
+pub(crate) fn check_server(
     server: &str,
-    at: At,
+    at: ProblemTarget,
     servers: &[ServerEntry],
-    doubt: Doubt,
+    unknown: UnknownServer,
     problems: &mut Problems,
 ) {
-    let known = |name: &str| wildmatch::WildMatch::new(server).matches(name);
+    let pattern = Pattern::new(server);
     let all_of_them = server.chars().all(|c| c == '*');
-    if all_of_them || servers.iter().any(|entry| known(&entry.name)) {
+    if all_of_them || servers.iter().any(|entry| pattern.matches(&entry.name)) {
         return;
     }
-    let near = !nearest(server, servers.iter().map(|entry| entry.name.as_str())).is_empty();
-    let severity = match doubt {
-        Doubt::Error => Severity::Error,
-        Doubt::ErrorIfNear if near => Severity::Error,
-        Doubt::ErrorIfNear => Severity::Warning,
+    let near = !nearest_names(server, servers.iter().map(|entry| entry.name.as_str())).is_empty();
+    let severity = match unknown {
+        UnknownServer::Error => Severity::Error,
+        UnknownServer::ErrorIfSimilar if near => Severity::Error,
+        UnknownServer::ErrorIfSimilar => Severity::Warning,
     };
-    say_missing(server, at, servers, severity, problems);
+    report_unknown_server(server, at, servers, severity, problems);
 }
 
-fn say_missing(
+fn report_unknown_server(
     server: &str,
-    at: At,
+    at: ProblemTarget,
     servers: &[ServerEntry],
     severity: Severity,
     problems: &mut Problems,
 ) {
     let message = format!("this agent has no MCP server `{server}`");
-    problems.add(severity, "unknown-server", at, message).help(missing_server(server, servers));
+    problems
+        .add(severity, "unknown-server", at, message)
+        .help(unknown_server_help(server, servers));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::model::ServerLaunch;
+    use test_case::test_case;
+
+    #[test_case("api" => true)]
+    #[test_case("a?i" => true)]
+    #[test_case("[ab]*" => true; "a class")]
+    #[test_case("[!a]*" => false; "a negated class")]
+    #[test_case("API" => false)]
+    fn defect_14_policy_patterns_match_server_names(server: &str) -> bool {
+        let servers = [ServerEntry::new("api", ServerLaunch::Shared)];
+        let mut problems = Problems::default();
+        check_server(server, ProblemTarget::File, &servers, UnknownServer::Error, &mut problems);
+        !problems.has_errors()
+    }
 }

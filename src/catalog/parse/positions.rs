@@ -1,143 +1,146 @@
-//! Where in a YAML text something stands, by its path; built only when there is a reason to.
+//! Source positions of a YAML text by path, computed only when a problem must be located.
 //!
-//! Values come from `serde_yaml` alone; this second reading knows nothing of meaning.
+//! Values come from `serde_yaml` alone; this second parser only yields positions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use saphyr_parser::{Event, Parser, ScanError, Span, StrInput};
 
-/// How deep mappings and lists may stand in each other.
-pub(super) const MAX_DEPTH: usize = 32;
+/// Maximum nesting of mappings and lists.
+pub(crate) const MAX_DEPTH: usize = 32;
 
-/// A stretch of one line of a file.
+/// Position and length within one line, counted from 1 in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) line: usize,
-    pub(super) column: usize,
-    pub(super) length: usize,
+pub(crate) struct SourcePosition {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    pub(crate) length: usize,
 }
 
-impl Place {
-    /// The beginning of the file.
-    pub(super) const START: Self = Self { line: 1, column: 1, length: 1 };
+impl SourcePosition {
+    /// Start of the file.
+    pub(crate) const START: Self = Self { line: 1, column: 1, length: 1 };
 
-    /// A place of one character.
-    pub(super) fn at(line: usize, column: usize) -> Self {
+    /// A position of length 1.
+    pub(crate) fn at(line: usize, column: usize) -> Self {
         Self { line, column, length: 1 }
     }
 
-    fn of(span: Span, first_line: usize) -> Self {
+    fn from_span(span: Span, first_line: usize) -> Self {
         let same_line = span.start.line() == span.end.line();
         let length = if same_line { span.len().max(1) } else { 1 };
         Self { line: span.start.line() + first_line - 1, column: span.start.col() + 1, length }
     }
 }
 
-/// What the second reading found.
+/// Positions and syntax findings of one document.
 #[derive(Debug, Default)]
-pub(super) struct Positions {
-    keys: HashMap<String, Place>,
-    values: HashMap<String, Place>,
-    /// Keys that were there before, with the place of the second.
-    pub(super) duplicates: Vec<(String, Place)>,
+pub(crate) struct SourcePositions {
+    keys: HashMap<String, SourcePosition>,
+    values: HashMap<String, SourcePosition>,
+    /// Path and position of each repeated key.
+    pub(crate) duplicates: Vec<(String, SourcePosition)>,
     /// Anchors and aliases.
-    pub(super) anchors: Vec<Place>,
+    pub(crate) anchors: Vec<SourcePosition>,
     /// Tags such as `!!binary`.
-    pub(super) tags: Vec<Place>,
-    /// Where it goes deeper than [`MAX_DEPTH`].
-    pub(super) too_deep: Option<Place>,
-    /// Where the reading stopped.
-    pub(super) failure: Option<(Place, String)>,
+    pub(crate) tags: Vec<SourcePosition>,
+    /// First position deeper than [`MAX_DEPTH`]; parsing stops there.
+    pub(crate) too_deep: Option<SourcePosition>,
+    /// Position and message of a syntax error.
+    pub(crate) syntax_error: Option<(SourcePosition, String)>,
 }
 
-impl Positions {
-    /// Reads `yaml`, whose first line is `first_line` of its file.
-    pub(super) fn of(yaml: &str, first_line: usize) -> Self {
-        let mut reading = Reading { first_line, levels: Vec::new(), found: Self::default() };
+impl SourcePositions {
+    /// Parses `yaml`; `first_line` is the line of the file where the text begins.
+    pub(crate) fn parse(yaml: &str, first_line: usize) -> Self {
+        let mut reading =
+            PositionReader { first_line, levels: Vec::new(), positions: Self::default() };
         let mut parser = Parser::new_from_str(yaml);
         reading.run(&mut parser);
-        reading.found
+        reading.positions
     }
 
-    /// The place of a key, or of the nearest thing around it that is known.
-    pub(super) fn key(&self, path: &str) -> Place {
-        self.keys.get(path).copied().unwrap_or_else(|| self.value(path))
+    /// Returns the position of a key, or of the nearest known ancestor.
+    pub(crate) fn key_position(&self, path: &str) -> SourcePosition {
+        self.keys.get(path).copied().unwrap_or_else(|| self.value_position(path))
     }
 
-    /// The place of a value, or of the nearest thing around it that is known.
-    pub(super) fn value(&self, path: &str) -> Place {
+    /// Returns the position of a value, or of the nearest known ancestor.
+    pub(crate) fn value_position(&self, path: &str) -> SourcePosition {
         let mut path = path;
         loop {
-            if let Some(place) = self.values.get(path).or_else(|| self.keys.get(path)) {
-                return *place;
+            if let Some(position) = self.values.get(path).or_else(|| self.keys.get(path)) {
+                return *position;
             }
             match path.rfind(['.', '[']) {
                 Some(end) => path = path.get(..end).unwrap_or_default(),
-                None => return Place::START,
+                None => return SourcePosition::START,
             }
         }
     }
 
-    /// The line of a key, if the text has that key.
-    pub(super) fn line_of(&self, path: &str) -> Option<usize> {
-        self.keys.get(path).map(|place| place.line)
+    /// Returns the line of a key, if the document has the key.
+    pub(crate) fn line_of(&self, path: &str) -> Option<usize> {
+        self.keys.get(path).map(|position| position.line)
     }
 }
 
-/// The path of `key` below `path`.
-pub(super) fn join_key(path: &str, key: &str) -> String {
+pub(crate) fn join_key(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// The path of the item `index` below `path`.
-pub(super) fn join_index(path: &str, index: usize) -> String {
+pub(crate) fn join_index(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 
-enum Level {
+enum NestingLevel {
     List {
         path: String,
         next: usize,
     },
-    /// `key` is the path of the key whose value comes next; `None` while a key is awaited.
+    /// `key` is the path of the key whose value comes next, or `None` if a key comes next.
     Map {
         path: String,
         key: Option<String>,
     },
 }
 
-struct Reading {
+struct PositionReader {
     first_line: usize,
-    levels: Vec<Level>,
-    found: Positions,
+    levels: Vec<NestingLevel>,
+    positions: SourcePositions,
 }
 
-impl Reading {
+impl PositionReader {
     fn run(&mut self, parser: &mut Parser<'_, StrInput<'_>>) {
-        while self.found.too_deep.is_none() {
+        while self.positions.too_deep.is_none() {
             match parser.next_event() {
                 None => return,
-                Some(Ok((event, span))) => self.take(&event, span),
-                Some(Err(error)) => return self.fail(&error),
+                Some(Ok((event, span))) => self.handle_event(&event, span),
+                Some(Err(error)) => return self.record_syntax_error(&error),
             }
         }
     }
 
-    fn fail(&mut self, error: &ScanError) {
+    fn record_syntax_error(&mut self, error: &ScanError) {
         let mark = error.marker();
-        let place = Place::at(mark.line() + self.first_line - 1, mark.col() + 1);
-        self.found.failure = Some((place, error.info().to_owned()));
+        let position = SourcePosition::at(mark.line() + self.first_line - 1, mark.col() + 1);
+        self.positions.syntax_error = Some((position, error.info().to_owned()));
     }
 
-    fn take(&mut self, event: &Event<'_>, span: Span) {
-        let place = Place::of(span, self.first_line);
-        self.note_oddities(event, place);
+    fn handle_event(&mut self, event: &Event<'_>, span: Span) {
+        let position = SourcePosition::from_span(span, self.first_line);
+        self.record_anchors_and_tags(event, position);
         match event {
-            Event::Scalar(text, ..) => self.scalar(text, place),
-            Event::Alias(_) => self.scalar("*", place),
-            Event::SequenceStart(..) => self.open(place, |path| Level::List { path, next: 0 }),
-            Event::MappingStart(..) => self.open(place, |path| Level::Map { path, key: None }),
+            Event::Scalar(text, ..) => self.scalar(text, position),
+            Event::Alias(_) => self.scalar("*", position),
+            Event::SequenceStart(..) => {
+                self.enter(position, |path| NestingLevel::List { path, next: 0 });
+            }
+            Event::MappingStart(..) => {
+                self.enter(position, |path| NestingLevel::Map { path, key: None });
+            }
             Event::SequenceEnd | Event::MappingEnd => drop(self.levels.pop()),
             Event::Nothing
             | Event::StreamStart
@@ -147,7 +150,7 @@ impl Reading {
         }
     }
 
-    fn note_oddities(&mut self, event: &Event<'_>, place: Place) {
+    fn record_anchors_and_tags(&mut self, event: &Event<'_>, position: SourcePosition) {
         let (anchor, tag) = match event {
             Event::Alias(_) => (true, false),
             Event::Scalar(_, _, anchor, tag) => (*anchor != 0, tag.is_some()),
@@ -157,56 +160,56 @@ impl Reading {
             _ => (false, false),
         };
         if anchor {
-            self.found.anchors.push(place);
+            self.positions.anchors.push(position);
         }
         if tag {
-            self.found.tags.push(place);
+            self.positions.tags.push(position);
         }
     }
 
-    fn scalar(&mut self, text: &str, place: Place) {
-        if let Some(Level::Map { path, key: key @ None }) = self.levels.last_mut() {
-            let whole = join_key(path, text);
-            *key = Some(whole.clone());
-            match self.found.keys.entry(whole) {
+    fn scalar(&mut self, text: &str, position: SourcePosition) {
+        if let Some(NestingLevel::Map { path, key: key @ None }) = self.levels.last_mut() {
+            let key_path = join_key(path, text);
+            *key = Some(key_path.clone());
+            match self.positions.keys.entry(key_path) {
                 Entry::Occupied(first) => {
-                    self.found.duplicates.push((first.key().clone(), place));
+                    self.positions.duplicates.push((first.key().clone(), position));
                 }
-                Entry::Vacant(slot) => drop(slot.insert(place)),
+                Entry::Vacant(slot) => drop(slot.insert(position)),
             }
             return;
         }
         let path = self.next_path();
-        self.found.values.insert(path, place);
+        self.positions.values.insert(path, position);
     }
 
-    fn open(&mut self, place: Place, level: impl FnOnce(String) -> Level) {
+    fn enter(&mut self, position: SourcePosition, level: impl FnOnce(String) -> NestingLevel) {
         if self.levels.len() >= MAX_DEPTH {
-            self.found.too_deep = Some(place);
+            self.positions.too_deep = Some(position);
             return;
         }
         let path = self.next_path();
-        // A block mapping has no place of its own; what is wrong with it is shown at its key.
-        if !self.found.keys.contains_key(&path) {
-            self.found.values.insert(path.clone(), place);
+        // Problems with a block mapping are shown at its key.
+        if !self.positions.keys.contains_key(&path) {
+            self.positions.values.insert(path.clone(), position);
         }
         self.levels.push(level(path));
     }
 
-    /// The path of the value that comes now.
+    /// Returns the path of the next value.
     fn next_path(&mut self) -> String {
         match self.levels.last_mut() {
             None => String::new(),
-            Some(Level::List { path, next }) => {
+            Some(NestingLevel::List { path, next }) => {
                 let item = join_index(path, *next);
                 *next += 1;
                 item
             }
-            // A mapping used as a key takes the key's turn under a name no one can write.
-            Some(Level::Map { path, key }) => key.take().unwrap_or_else(|| {
-                let odd = join_key(path, "?");
-                *key = Some(odd.clone());
-                odd
+            // A mapping used as a key gets the key `?`.
+            Some(NestingLevel::Map { path, key }) => key.take().unwrap_or_else(|| {
+                let complex_key = join_key(path, "?");
+                *key = Some(complex_key.clone());
+                complex_key
             }),
         }
     }

@@ -1,16 +1,16 @@
-//! From YAML text to a value: without anchors, within budgets, and with errors an author understands.
+//! YAML parser with limits: no anchors or tags, at most 32 levels of nesting and 64 KiB.
 
 use serde_yaml::{Mapping, Value};
 
-use super::positions::{MAX_DEPTH, Place, Positions};
-use super::problem::{At, Problems};
+use super::super::problem::{ProblemTarget, Problems};
+use super::positions::{MAX_DEPTH, SourcePosition, SourcePositions};
 use super::yaml_mistakes;
 
-/// The most bytes of YAML that are read.
-pub(super) const MAX_YAML_BYTES: usize = 64 * 1024;
+/// Maximum size of a YAML text.
+pub(crate) const MAX_YAML_BYTES: usize = 64 * 1024;
 
-/// Reads a mapping, or says what is wrong. `first_line` is the line of the file the text begins on.
-pub(super) fn read_mapping(
+/// Parses a mapping, or reports problems. `first_line` is the line of the file where the text begins.
+pub(crate) fn parse_mapping(
     yaml: &str,
     first_line: usize,
     problems: &mut Problems,
@@ -20,32 +20,36 @@ pub(super) fn read_mapping(
             "the settings have {} bytes, more than the {MAX_YAML_BYTES} that are read",
             yaml.len()
         );
-        problems.error("too-large", At::Place(Place::at(first_line, 1)), message);
+        problems.error(
+            "too-large",
+            ProblemTarget::Place(SourcePosition::at(first_line, 1)),
+            message,
+        );
         return None;
     }
-    if needs_second_reading(yaml) && refuse_oddities(yaml, first_line, problems) {
+    if needs_position_scan(yaml) && reject_unsupported(yaml, first_line, problems) {
         return None;
     }
     match serde_yaml::from_str::<Value>(yaml) {
         Ok(Value::Mapping(mapping)) => Some(mapping),
-        // A text of comments alone says nothing, which is no mistake.
+        // A text of comments only is an empty mapping.
         Ok(Value::Null) => Some(Mapping::new()),
         Ok(_) => {
-            let place = At::Place(Place::at(first_line, 1));
+            let position = ProblemTarget::Place(SourcePosition::at(first_line, 1));
             problems
-                .error("wrong-type", place, "the settings are not a list of `key: value` lines")
+                .error("wrong-type", position, "the settings are not a list of `key: value` lines")
                 .help("write one setting per line, such as `description: \"Searches the web\"`");
             None
         }
         Err(error) => {
-            explain_failure(yaml, first_line, &error, problems);
+            report_syntax_error(yaml, first_line, &error, problems);
             None
         }
     }
 }
 
-/// Whether the text could hold what the value reader would expand or take long over.
-fn needs_second_reading(yaml: &str) -> bool {
+/// True if the text may contain constructs that `serde_yaml` would expand or take long to parse.
+fn needs_position_scan(yaml: &str) -> bool {
     yaml.contains(['&', '!']) || bracket_depth(yaml) > MAX_DEPTH
 }
 
@@ -62,46 +66,54 @@ fn bracket_depth(yaml: &str) -> usize {
     deepest
 }
 
-/// Refuses anchors, aliases, tags and deep nesting; true if there was any.
-fn refuse_oddities(yaml: &str, first_line: usize, problems: &mut Problems) -> bool {
-    let positions = Positions::of(yaml, first_line);
+/// Reports anchors, aliases, tags and deep nesting; true if there are any.
+fn reject_unsupported(yaml: &str, first_line: usize, problems: &mut Problems) -> bool {
+    let positions = SourcePositions::parse(yaml, first_line);
     let before = problems.found.len();
-    // One is enough: an alias bomb has hundreds.
-    if let Some(place) = positions.anchors.first() {
-        refuse_anchor(*place, problems);
+    // Only the first is reported: an alias bomb has hundreds.
+    if let Some(position) = positions.anchors.first() {
+        report_anchor(*position, problems);
     }
-    if let Some(place) = positions.tags.first() {
+    if let Some(position) = positions.tags.first() {
         problems
-            .error("yaml-tag", At::Place(*place), "YAML tags (`!…`) are not read here")
+            .error(
+                "yaml-tag",
+                ProblemTarget::Place(*position),
+                "YAML tags (`!…`) are not read here",
+            )
             .help("put the text in quotes if it begins with `!`, or remove the tag");
     }
-    if let Some(place) = positions.too_deep {
+    if let Some(position) = positions.too_deep {
         let message = format!("it is nested more than {MAX_DEPTH} levels deep");
-        problems.error("too-deep", At::Place(place), message);
+        problems.error("too-deep", ProblemTarget::Place(position), message);
     }
     problems.found.len() > before
 }
 
-fn refuse_anchor(place: Place, problems: &mut Problems) {
+fn report_anchor(position: SourcePosition, problems: &mut Problems) {
     problems
-        .error("yaml-anchor", At::Place(place), "YAML anchors and aliases are not read here")
+        .error("yaml-anchor", ProblemTarget::Place(position), "YAML anchors and aliases are not read here")
         .help("write the value out where it is needed; put text that begins with `&` or `*` in quotes");
 }
 
-fn explain_failure(
+fn report_syntax_error(
     yaml: &str,
     first_line: usize,
     error: &serde_yaml::Error,
     problems: &mut Problems,
 ) {
-    let positions = Positions::of(yaml, first_line);
-    for (path, place) in &positions.duplicates {
+    let positions = SourcePositions::parse(yaml, first_line);
+    for (path, position) in &positions.duplicates {
         problems
-            .error("duplicate-key", At::Place(*place), format!("`{path}` is given twice"))
+            .error(
+                "duplicate-key",
+                ProblemTarget::Place(*position),
+                format!("`{path}` is given twice"),
+            )
             .help("keep one of them: which one counts cannot be guessed");
     }
     if problems.has_errors() {
         return;
     }
-    yaml_mistakes::explain(yaml, first_line, error, &positions, problems);
+    yaml_mistakes::report(yaml, first_line, error, &positions, problems);
 }

@@ -1,49 +1,54 @@
-//! The usual slips in YAML, in words that say how to mend them.
+//! Explanations of common YAML mistakes.
 
-use super::positions::{Place, Positions};
-use super::problem::{At, Problems};
+use super::super::problem::{ProblemTarget, Problems};
+use super::positions::{SourcePosition, SourcePositions};
 
-/// Explains why YAML could not be read.
-pub(super) fn explain(
+/// Reports a YAML syntax error, with specific help for common mistakes.
+pub(crate) fn report(
     yaml: &str,
     first_line: usize,
     error: &serde_yaml::Error,
-    positions: &Positions,
+    positions: &SourcePositions,
     problems: &mut Problems,
 ) {
-    let place = place_of(error, first_line, positions);
-    let line = yaml.lines().nth(place.line.saturating_sub(first_line)).unwrap_or_default();
-    let slip = tab(yaml, first_line, place)
-        .or_else(|| star(line, place))
-        .or_else(|| colon(yaml, first_line, place))
-        .or_else(|| reserved(line, place))
-        .unwrap_or_else(|| other(error, place));
-    let problem = problems.error(slip.code, At::Place(slip.place), slip.message);
-    if let Some(help) = slip.help {
+    let position = error_position(error, first_line, positions);
+    let line = yaml.lines().nth(position.line.saturating_sub(first_line)).unwrap_or_default();
+    let mistake = tab_indentation(yaml, first_line, position)
+        .or_else(|| unquoted_star(line, position))
+        .or_else(|| unquoted_colon(yaml, first_line, position))
+        .or_else(|| reserved_character(line, position))
+        .unwrap_or_else(|| generic_mistake(error, position));
+    let problem =
+        problems.error(mistake.code, ProblemTarget::Place(mistake.position), mistake.message);
+    if let Some(help) = mistake.help {
         problem.help(help);
     }
 }
 
-struct Slip {
+struct YamlMistake {
     code: &'static str,
-    place: Place,
+    position: SourcePosition,
     message: String,
     help: Option<String>,
 }
 
-fn place_of(error: &serde_yaml::Error, first_line: usize, positions: &Positions) -> Place {
-    match (error.location(), &positions.failure) {
+fn error_position(
+    error: &serde_yaml::Error,
+    first_line: usize,
+    positions: &SourcePositions,
+) -> SourcePosition {
+    match (error.location(), &positions.syntax_error) {
         (Some(location), _) => {
-            Place::at(location.line() + first_line - 1, location.column().max(1))
+            SourcePosition::at(location.line() + first_line - 1, location.column().max(1))
         }
-        (None, Some((place, _))) => *place,
-        (None, None) => Place::at(first_line, 1),
+        (None, Some((position, _))) => *position,
+        (None, None) => SourcePosition::at(first_line, 1),
     }
 }
 
-/// Tabs where YAML wants spaces; the reader often stumbles a line later.
-fn tab(yaml: &str, first_line: usize, place: Place) -> Option<Slip> {
-    let index = place.line.saturating_sub(first_line);
+/// Tab in the indentation; the parser often fails one line later.
+fn tab_indentation(yaml: &str, first_line: usize, position: SourcePosition) -> Option<YamlMistake> {
+    let index = position.line.saturating_sub(first_line);
     let indented = |line: &&str| {
         let indent = line.len() - line.trim_start_matches([' ', '\t']).len();
         line.get(..indent).is_some_and(|indent| indent.contains('\t'))
@@ -56,16 +61,16 @@ fn tab(yaml: &str, first_line: usize, place: Place) -> Option<Slip> {
         .last()
         .filter(|(found, _)| index - found <= 1)?;
     let column = line.find('\t').unwrap_or_default() + 1;
-    Some(Slip {
+    Some(YamlMistake {
         code: "tab-indentation",
-        place: Place::at(found + first_line, column),
+        position: SourcePosition::at(found + first_line, column),
         message: "a tab is used for indentation, and YAML takes only spaces".to_owned(),
         help: Some("replace the tab by two spaces".to_owned()),
     })
 }
 
-/// `allowed_callers: [*]`: a bare star is an alias in YAML.
-fn star(line: &str, place: Place) -> Option<Slip> {
+/// `allowed_callers: [*]`: an unquoted star is an alias in YAML.
+fn unquoted_star(line: &str, position: SourcePosition) -> Option<YamlMistake> {
     let bare = |before: char| {
         let mut rest = line;
         while let Some(at) = rest.find('*') {
@@ -80,18 +85,18 @@ fn star(line: &str, place: Place) -> Option<Slip> {
     if ![':', '[', ',', '-', '{'].into_iter().any(bare) {
         return None;
     }
-    Some(Slip {
+    Some(YamlMistake {
         code: "yaml-anchor",
-        place,
+        position,
         message: "a bare `*` is an alias in YAML, which is not read here".to_owned(),
         help: Some("put it in quotes: `\"*\"`".to_owned()),
     })
 }
 
 /// `description: Searches: the web`: the second colon starts a mapping.
-fn colon(yaml: &str, first_line: usize, place: Place) -> Option<Slip> {
-    let index = place.line.saturating_sub(first_line);
-    // The reader may notice only on the line behind.
+fn unquoted_colon(yaml: &str, first_line: usize, position: SourcePosition) -> Option<YamlMistake> {
+    let index = position.line.saturating_sub(first_line);
+    // The parser may fail one line later.
     let mut candidates = [Some(index), index.checked_sub(1)].into_iter().flatten();
     candidates.find_map(|index| {
         let line = yaml.lines().nth(index)?;
@@ -102,9 +107,9 @@ fn colon(yaml: &str, first_line: usize, place: Place) -> Option<Slip> {
             return None;
         }
         let name = key.trim().trim_start_matches("- ");
-        Some(Slip {
+        Some(YamlMistake {
             code: "unquoted-colon",
-            place: Place {
+            position: SourcePosition {
                 line: index + first_line,
                 column: key.chars().count() + 3,
                 length: text.chars().count(),
@@ -117,25 +122,25 @@ fn colon(yaml: &str, first_line: usize, place: Place) -> Option<Slip> {
     })
 }
 
-/// A value that begins with a character YAML keeps for itself.
-fn reserved(line: &str, place: Place) -> Option<Slip> {
+/// A value that begins with a reserved character.
+fn reserved_character(line: &str, position: SourcePosition) -> Option<YamlMistake> {
     let (key, value) = line.split_once(':')?;
     let text = value.trim();
     let first = text.chars().next().filter(|c| matches!(c, '@' | '`' | '%'))?;
-    Some(Slip {
+    Some(YamlMistake {
         code: "yaml-syntax",
-        place,
+        position,
         message: format!("a value cannot begin with `{first}` in YAML"),
         help: Some(format!("put it in quotes: `{}: {}`", key.trim(), quoted(text))),
     })
 }
 
-fn other(error: &serde_yaml::Error, place: Place) -> Slip {
+fn generic_mistake(error: &serde_yaml::Error, position: SourcePosition) -> YamlMistake {
     let text = error.to_string();
     let reason = text.split(" at line ").next().unwrap_or_default();
-    Slip {
+    YamlMistake {
         code: "yaml-syntax",
-        place,
+        position,
         message: format!("this is not YAML: {reason}"),
         help: Some(
             "check quotes, brackets and indentation on this line and the one above".to_owned(),

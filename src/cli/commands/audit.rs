@@ -1,4 +1,4 @@
-//! `adjutant audit`: what was asked for, what was decided, and whether the log is as it was written.
+//! `adjutant audit`: shows the audit log, or verifies its hash chain.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,66 +6,72 @@ use std::time::Duration;
 use clap::Args;
 use serde::Deserialize;
 
-use super::exit::Exit;
-use super::log_view::{Judged, LogView, age};
-use super::{problems, render};
-use crate::base::{LockBusy, Timestamp, now, one_line, shorten};
-use crate::catalog::{AuditRule, KeptArguments, Snapshot};
+use super::super::log_view::{LogView, MatchedLine, age};
+use crate::audit::{ArgumentDetail, AuditOptions, Verification, verify};
+use crate::catalog::{ArgumentLogging, AuditRule, Snapshot};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::{format_micros, plural};
+use crate::cli::output;
 use crate::config::{GatewayFiles, Settings};
-use crate::record::{ArgumentDetail, AuditOptions, Verification, verify};
+use crate::store::LockError;
+use crate::util::{Timestamp, now, one_line, shorten};
 
-/// `adjutant audit`.
+/// Show the audit log, or check that it is as it was written
+///
+/// Exit code 0; 1 if `--verify` finds that it is not; 2 if it cannot be read.
 #[expect(clippy::struct_excessive_bools, reason = "a command line is made of switches")]
 #[derive(Debug, Args)]
-pub(super) struct AuditArguments {
+#[command(after_long_help = "Examples:\n  adjutant audit --follow\n  adjutant audit --verify")]
+pub(crate) struct AuditArguments {
     /// Check that no line was changed, removed, moved or cut off
     #[arg(long)]
-    pub(super) verify: bool,
+    pub(crate) verify: bool,
 
     /// Go on showing lines as they are written
     #[arg(long, short, conflicts_with = "verify")]
-    pub(super) follow: bool,
+    pub(crate) follow: bool,
 
     /// The lines as they stand in the log, or the result of `--verify` as JSON
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 
     /// Only this agent's requests
     #[arg(long, value_name = "NAME", help_heading = "Which lines")]
-    pub(super) agent: Option<String>,
+    pub(crate) agent: Option<String>,
 
     /// Only requests to this server
     #[arg(long, value_name = "NAME", help_heading = "Which lines")]
-    pub(super) server: Option<String>,
+    pub(crate) server: Option<String>,
 
     /// Only requests for this tool
     #[arg(long, value_name = "NAME", help_heading = "Which lines")]
-    pub(super) tool: Option<String>,
+    pub(crate) tool: Option<String>,
 
     /// Only this operation, such as `execute_tool`
     #[arg(long, value_name = "NAME", help_heading = "Which lines")]
-    pub(super) operation: Option<String>,
+    pub(crate) operation: Option<String>,
 
     /// Only what was refused
     #[arg(long, help_heading = "Which lines")]
-    pub(super) denied: bool,
+    pub(crate) denied: bool,
 
     /// Only what is not older, such as `30m`, `12h` or `7d`
     #[arg(long, value_name = "AGE", value_parser = age, help_heading = "Which lines")]
-    pub(super) since: Option<Duration>,
+    pub(crate) since: Option<Duration>,
 
     /// At most this many, the newest
     #[arg(long, value_name = "N", default_value_t = 50, help_heading = "Which lines")]
-    pub(super) limit: usize,
+    pub(crate) limit: usize,
 
     /// The log [default: $GATEWAY_AUDIT_LOG, or data/audit.jsonl]
     #[arg(long, value_name = "FILE")]
-    pub(super) file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
 }
 
-/// What is shown of a line; the rest is for `--json`.
+/// Fields of an audit entry in the text output; `--json` prints whole lines.
 #[derive(Deserialize)]
-struct Shown {
+struct AuditRow {
     seq: u64,
     time: Timestamp,
     #[serde(default)]
@@ -86,26 +92,38 @@ struct Shown {
     error: String,
 }
 
-pub(super) fn run(settings: &Settings, arguments: &AuditArguments) -> Exit {
-    let path = arguments.file.clone().unwrap_or_else(|| GatewayFiles::locate(settings).audit_log);
-    if arguments.verify {
-        return check(&path, arguments.json);
+impl CliCommand for AuditArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ReadsOnly
     }
-    let view = LogView { path: &path, limit: arguments.limit, follow: arguments.follow };
-    let judge = |line: &str| {
-        let shown = serde_json::from_str::<Shown>(line).ok()?;
-        Some(Judged { number: shown.seq, is_wanted: is_wanted(&shown, arguments) })
-    };
-    let shown = view.show(
-        |each| read(&path, |line| judge(line).into_iter().for_each(|judged| each(line, judged))),
-        judge,
-        |line| print(line, arguments.json),
-    );
-    shown.map_or_else(|error| cannot_read(&path, error), |()| Exit::Success)
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let path = self.file.clone().unwrap_or_else(|| GatewayFiles::locate(settings).audit_log);
+        if self.verify {
+            return run_verify(&path, self.json);
+        }
+        let view = LogView { path: &path, limit: self.limit, follow: self.follow };
+        let judge = |line: &str| {
+            let shown = serde_json::from_str::<AuditRow>(line).ok()?;
+            Some(MatchedLine { sequence: shown.seq, is_match: matches_filter(&shown, self) })
+        };
+        let shown = view.print(
+            |each| {
+                read_lines(&path, |line| {
+                    if let Some(judged) = judge(line) {
+                        each(line, judged);
+                    }
+                })
+            },
+            judge,
+            |line| print_line(line, self.json),
+        );
+        shown.map_or_else(|error| report_unreadable(&path, error), |()| ExitStatus::Success)
+    }
 }
 
-/// How the log is kept, as `agents/defaults.yaml` says.
-pub(super) fn audit_options(settings: &Settings) -> AuditOptions {
+/// Returns the audit settings of `agents/defaults.yaml`.
+pub(crate) fn audit_options(settings: &Settings) -> AuditOptions {
     let snapshot = Snapshot::load(settings);
     let common = snapshot.orchestration();
     AuditOptions {
@@ -113,56 +131,54 @@ pub(super) fn audit_options(settings: &Settings) -> AuditOptions {
         rotate_bytes: common.log_max_mb.saturating_mul(1 << 20),
         retention: common.log_retention,
         arguments: match common.audit_arguments {
-            KeptArguments::Never => ArgumentDetail::Never,
-            KeptArguments::Redacted => ArgumentDetail::Redacted,
-            KeptArguments::Full => ArgumentDetail::Full,
+            ArgumentLogging::Never => ArgumentDetail::Never,
+            ArgumentLogging::Redacted => ArgumentDetail::Redacted,
+            ArgumentLogging::Full => ArgumentDetail::Full,
         },
     }
 }
 
-fn check(path: &Path, json: bool) -> Exit {
-    if !path.exists() && !crate::base::note_path(path).exists() {
-        return cannot_read(path, "there is no log yet");
+fn run_verify(path: &Path, json: bool) -> ExitStatus {
+    if !path.exists() && !crate::store::head_path(path).exists() {
+        return report_unreadable(path, "there is no log yet");
     }
     let found = match verify(path, |_| {}) {
         Ok(found) => found,
-        Err(error) => return cannot_read(path, error),
+        Err(error) => return report_unreadable(path, error),
     };
     if json {
-        render::json(&found);
+        output::print_json(&found);
     } else {
-        say(path, &found);
+        print_verification(path, &found);
     }
-    if found.problems.is_empty() { Exit::Success } else { Exit::Failure }
+    if found.problems.is_empty() { ExitStatus::Success } else { ExitStatus::Failure }
 }
 
-fn say(path: &Path, found: &Verification) {
+fn print_verification(path: &Path, found: &Verification) {
     for problem in &found.problems {
         let line = if problem.line == 0 { String::new() } else { format!(":{}", problem.line) };
-        render::data(format_args!("{}{line}: {}", problem.file.display(), problem.message));
+        output::print(format_args!("{}{line}: {}", problem.file.display(), problem.message));
     }
     let verdict = match found.problems.len() {
         0 => "as they were written".to_owned(),
         1 => "1 problem".to_owned(),
         many => format!("{many} problems"),
     };
-    render::data(format_args!(
-        "{}: {}, {verdict}",
-        path.display(),
-        problems::plural(usize::try_from(found.lines).unwrap_or(usize::MAX), "line")
-    ));
-    render::data(format_args!("newest hash {}", found.newest_hash));
+    output::print(format_args!("{}: {}, {verdict}", path.display(), plural(found.lines, "line")));
+    output::print(format_args!("newest hash {}", found.newest_hash));
 }
 
-/// Gives out every line, and says so where the log is not as it was written.
-fn read(path: &Path, each: impl FnMut(&str)) -> Result<(), LockBusy> {
+/// Passes every line to `each` and warns if verification finds a problem.
+fn read_lines(path: &Path, each: impl FnMut(&str)) -> Result<(), LockError> {
     if !verify(path, each)?.problems.is_empty() {
-        render::talk("warning: the log is not as it was written; see `adjutant audit --verify`");
+        output::print_message(
+            "warning: the log is not as it was written; see `adjutant audit --verify`",
+        );
     }
     Ok(())
 }
 
-fn is_wanted(shown: &Shown, arguments: &AuditArguments) -> bool {
+fn matches_filter(shown: &AuditRow, arguments: &AuditArguments) -> bool {
     let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|w| w == found);
     let recent =
         arguments.since.is_none_or(|age| now().duration_since(shown.time).unsigned_abs() <= age);
@@ -174,16 +190,16 @@ fn is_wanted(shown: &Shown, arguments: &AuditArguments) -> bool {
         && (!arguments.denied || shown.decision == "deny")
 }
 
-fn print(line: &str, json: bool) {
+fn print_line(line: &str, json: bool) {
     if json {
-        return render::data(line);
+        return output::print(line);
     }
-    let Ok(shown) = serde_json::from_str::<Shown>(line) else { return };
-    render::data(one_line(&sentence(&shown)));
+    let Ok(shown) = serde_json::from_str::<AuditRow>(line) else { return };
+    output::print(one_line(&format_entry(&shown)));
 }
 
-/// `#12 2026-01-31T12:00:00Z dev (asserted) execute_tool db/query allow 1.5 ms`.
-fn sentence(shown: &Shown) -> String {
+/// Formats an entry: `#12 2026-01-31T12:00:00Z dev (asserted) execute_tool db/query allow 1.5 ms`.
+fn format_entry(shown: &AuditRow) -> String {
     let name = |text: &str| shorten(text, 60);
     let time = shown.time.strftime("%Y-%m-%dT%H:%M:%SZ");
     let mut words = vec![format!("#{}", shown.seq), time.to_string()];
@@ -198,7 +214,7 @@ fn sentence(shown: &Shown) -> String {
         (server, tool) => words.push(format!("{}/{}", name(server), name(tool))),
     }
     words.push(shown.decision.clone());
-    words.extend(shown.latency_us.map(milliseconds));
+    words.extend(shown.latency_us.map(format_micros));
     words.push(shown.error.clone());
     if shown.decision == "deny" || shown.decision.is_empty() {
         words.push(format!("– {}", shorten(&shown.reason, 300)));
@@ -207,12 +223,8 @@ fn sentence(shown: &Shown) -> String {
     words.join(" ")
 }
 
-fn milliseconds(micros: u64) -> String {
-    format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
-}
-
-fn cannot_read(path: &Path, error: impl std::fmt::Display) -> Exit {
+fn report_unreadable(path: &Path, error: impl std::fmt::Display) -> ExitStatus {
     let path: PathBuf = path.to_path_buf();
-    render::problem(format_args!("the audit log `{}` cannot be read: {error}", path.display()));
-    Exit::Usage
+    output::print_error(format_args!("the audit log `{}` cannot be read: {error}", path.display()));
+    ExitStatus::Usage
 }

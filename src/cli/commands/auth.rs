@@ -1,15 +1,15 @@
-//! `adjutant auth`: sign in to servers on the network, see it, undo it.
+//! `adjutant auth`: OAuth sign-in to remote MCP servers: login, status, logout.
 
 use clap::{Args, Subcommand};
 
-use super::exit::Exit;
-use super::nesting::refuse_inside_a_run;
-use super::sign_in_desk::sign_in;
-use super::sign_in_servers::{Subject, find, subjects};
-use super::{render, runtime};
-use crate::base::now;
+use super::auth_login::sign_in;
+use super::auth_servers::{SignInSubject, find_subject, list_subjects};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::{output, runtime};
 use crate::config::Settings;
-use crate::gateway::{Record, SignInFailed, Standing};
+use crate::gateway::{CredentialRecord, SignInError, SignInStatus};
+use crate::util::now;
 
 /// Sign in to MCP servers on the network, and see or undo it
 ///
@@ -18,7 +18,7 @@ use crate::gateway::{Record, SignInFailed, Standing};
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = "Examples:\n  adjutant auth login linear\n  \
     adjutant auth login linear --no-browser   # over ssh\n  adjutant auth status")]
-pub(super) enum AuthCommand {
+pub(crate) enum AuthCommand {
     /// Sign in to a server: opens the browser and waits for its answer
     ///
     /// Exit code 0; 1 if the sign-in was refused, denied or failed; 2 if there is no such server.
@@ -40,32 +40,32 @@ pub(super) enum AuthCommand {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct LoginArguments {
+pub(crate) struct LoginArguments {
     #[command(flatten)]
-    whose: Whose,
+    whose: AccountArguments,
     /// Print the address instead of opening a browser, and take the code from stdin
     #[arg(long)]
-    pub(super) no_browser: bool,
+    pub(crate) no_browser: bool,
     /// Ask for this scope besides; may be given more than once
     #[arg(long = "scope", value_name = "SCOPE")]
-    pub(super) scopes: Vec<String>,
+    pub(crate) scopes: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct StatusArguments {
+pub(crate) struct StatusArguments {
     /// Print it as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct LogoutArguments {
+pub(crate) struct LogoutArguments {
     #[command(flatten)]
-    whose: Whose,
+    whose: AccountArguments,
 }
 
 #[derive(Debug, Args)]
-struct Whose {
+struct AccountArguments {
     /// The server's name
     server: String,
     /// For this agent alone: a server of its own, or one with `"auth": {"isolation": "agent"}`
@@ -73,102 +73,112 @@ struct Whose {
     agent: Option<String>,
 }
 
-pub(super) fn run(settings: &Settings, command: &AuthCommand) -> Exit {
-    match command {
-        AuthCommand::Login(arguments) => login(settings, arguments),
-        AuthCommand::Status(arguments) => status(settings, arguments),
-        AuthCommand::Logout(arguments) => logout(settings, &arguments.whose),
+impl CliCommand for AuthCommand {
+    fn access(&self) -> CommandAccess {
+        match self {
+            Self::Status(_) => CommandAccess::ReadsOnly,
+            Self::Login(_) | Self::Logout(_) => CommandAccess::ActsOrChanges,
+        }
+    }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        match self {
+            Self::Login(arguments) => login(settings, arguments),
+            Self::Status(arguments) => status(settings, arguments),
+            Self::Logout(arguments) => logout(settings, &arguments.whose),
+        }
     }
 }
 
-fn login(settings: &Settings, arguments: &LoginArguments) -> Exit {
-    if let Some(refused) = refuse_inside_a_run("auth login") {
-        return refused;
-    }
+fn login(settings: &Settings, arguments: &LoginArguments) -> ExitStatus {
     with_subject(settings, &arguments.whose, |subject| {
         runtime::block_on(async { sign_in(settings, &subject, arguments).await })
     })
 }
 
-fn logout(settings: &Settings, whose: &Whose) -> Exit {
-    if let Some(refused) = refuse_inside_a_run("auth logout") {
-        return refused;
-    }
+fn logout(settings: &Settings, whose: &AccountArguments) -> ExitStatus {
     with_subject(settings, whose, |subject| {
         runtime::block_on(async {
             let target = match subject.target(settings) {
                 Ok(target) => target,
-                Err(error) => return failed(&error),
+                Err(error) => return report_failure(&error),
             };
             match target.forget().await {
                 Ok(true) => {
-                    render::talk(format_args!("the sign-in to `{}` is forgotten", whose.server));
-                    Exit::Success
+                    output::print_message(format_args!(
+                        "the sign-in to `{}` is forgotten",
+                        whose.server
+                    ));
+                    ExitStatus::Success
                 }
                 Ok(false) => {
-                    render::problem(format_args!("nobody is signed in to `{}`", whose.server));
-                    Exit::Failure
+                    output::print_error(format_args!("nobody is signed in to `{}`", whose.server));
+                    ExitStatus::Failure
                 }
-                Err(error) => failed(&error),
+                Err(error) => report_failure(&error),
             }
         })
     })
 }
 
-fn with_subject(settings: &Settings, whose: &Whose, act: impl FnOnce(Subject) -> Exit) -> Exit {
-    match find(settings, &whose.server, whose.agent.as_deref()) {
+fn with_subject(
+    settings: &Settings,
+    whose: &AccountArguments,
+    act: impl FnOnce(SignInSubject) -> ExitStatus,
+) -> ExitStatus {
+    match find_subject(settings, &whose.server, whose.agent.as_deref()) {
         Ok(subject) => act(subject),
         Err(reason) => {
-            render::problem(reason);
-            Exit::Usage
+            output::print_error(reason);
+            ExitStatus::Usage
         }
     }
 }
 
-/// Says why, and that the answer is no.
-pub(super) fn failed(error: &SignInFailed) -> Exit {
-    render::problem(error);
-    Exit::Failure
+/// Prints the error and returns exit status 1.
+pub(crate) fn report_failure(error: &SignInError) -> ExitStatus {
+    output::print_error(error);
+    ExitStatus::Failure
 }
 
-fn status(settings: &Settings, arguments: &StatusArguments) -> Exit {
-    let lines: Vec<Line> = match subjects(settings) {
-        Ok(subjects) => subjects.iter().map(|subject| Line::of(settings, subject)).collect(),
+fn status(settings: &Settings, arguments: &StatusArguments) -> ExitStatus {
+    let lines: Vec<AuthRow> = match list_subjects(settings) {
+        Ok(subjects) => subjects.iter().map(|subject| AuthRow::load(settings, subject)).collect(),
         Err(reason) => {
-            render::problem(reason);
-            return Exit::Usage;
+            output::print_error(reason);
+            return ExitStatus::Usage;
         }
     };
     if arguments.json {
-        render::json(&lines);
+        output::print_json(&lines);
     } else if lines.is_empty() {
-        render::talk("no server of this project asks for a sign-in");
+        output::print_message("no server of this project asks for a sign-in");
     } else {
         for line in &lines {
-            render::data(line.text());
+            output::print(line.to_text());
         }
     }
-    Exit::Success
+    ExitStatus::Success
 }
 
-/// One server in `auth status`.
+/// A row of `auth status`.
 #[derive(serde::Serialize)]
-struct Line {
+struct AuthRow {
     server: String,
     agent: Option<String>,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<crate::base::Timestamp>,
+    expires_at: Option<crate::util::Timestamp>,
     renewable: bool,
     scopes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_in: Option<&'static str>,
 }
 
-impl Line {
-    fn of(settings: &Settings, subject: &Subject) -> Self {
+impl AuthRow {
+    fn load(settings: &Settings, subject: &SignInSubject) -> Self {
         let record = subject.target(settings).and_then(|target| target.record());
         let mut line = Self {
             server: subject.spec.name.clone(),
@@ -181,27 +191,27 @@ impl Line {
             kept_in: None,
         };
         match record {
-            Ok(Some(record)) => line.fill(record),
+            Ok(Some(record)) => line.apply_record(&record),
             Ok(None) => {}
             Err(error) => (line.state, line.detail) = ("unknown", Some(error.to_string())),
         }
         line
     }
 
-    fn fill(&mut self, record: Record) {
-        self.state = match record.standing(now()) {
-            Standing::SignedIn => "signed in",
-            Standing::Expired => "expired",
-            Standing::Ended => "ended",
+    fn apply_record(&mut self, record: &CredentialRecord) {
+        self.state = match record.status(now()) {
+            SignInStatus::SignedIn => "signed in",
+            SignInStatus::Expired => "expired",
+            SignInStatus::Ended => "ended",
         };
-        self.kept_in = record.ended.is_none().then(|| record.kept_in());
-        self.detail = record.ended;
+        self.kept_in = record.ended.is_none().then(|| record.storage_name());
+        self.detail.clone_from(&record.ended);
         self.expires_at = record.expires_at;
         self.renewable = record.renewable;
-        self.scopes = record.scopes;
+        self.scopes.clone_from(&record.scopes);
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let agent = self.agent.as_ref().map(|agent| format!(" for {agent}")).unwrap_or_default();
         let mut parts = vec![format!("{}{agent}: {}", self.server, self.state)];
         parts.extend(self.detail.clone());

@@ -1,4 +1,6 @@
-//! A sign-in at the terminal: the page is opened or printed, the answer comes from the browser or is pasted.
+//! Terminal side of `auth login`.
+//!
+//! Opens or prints the authorization page and waits for the browser's callback or a pasted address.
 
 use std::io::{self, BufRead, IsTerminal};
 use std::thread;
@@ -7,82 +9,82 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::auth::{LoginArguments, failed};
-use super::exit::Exit;
-use super::render;
-use super::sign_in_servers::Subject;
+use super::super::exit_status::ExitStatus;
+use super::auth::{LoginArguments, report_failure};
+use super::auth_servers::SignInSubject;
+use crate::cli::output;
 use crate::config::Settings;
-use crate::gateway::{Answer, Attempt, Pool, SignInFailed, open_browser};
+use crate::gateway::{CallbackParams, DownstreamRegistry, LoginFlow, SignInError, open_browser};
 
-/// A person may have to find a password first.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// Time limit of a sign-in; users may have to look up a password first.
+const SIGN_IN_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Signs in, from the question to a first look at the server's tools.
-pub(super) async fn sign_in(
+/// Signs in, then verifies the token by listing the server's tools.
+pub(crate) async fn sign_in(
     settings: &Settings,
-    subject: &Subject,
+    subject: &SignInSubject,
     arguments: &LoginArguments,
-) -> Exit {
+) -> ExitStatus {
     let signed_in = async {
         let target = subject.target(settings)?;
-        let mut attempt = Attempt::begin(&target, &arguments.scopes).await?;
-        let answer = ask(&mut attempt, target.server(), arguments.no_browser).await?;
-        attempt.finish(answer).await
+        let mut attempt = LoginFlow::begin(&target, &arguments.scopes).await?;
+        let answer = wait_for_callback(&mut attempt, target.server(), arguments.no_browser).await?;
+        attempt.exchange_code(answer).await
     };
     match signed_in.await {
-        Ok(()) => look(settings, subject).await,
-        Err(error) => failed(&error),
+        Ok(()) => verify_sign_in(settings, subject).await,
+        Err(error) => report_failure(&error),
     }
 }
 
-async fn ask(
-    attempt: &mut Attempt<'_>,
+async fn wait_for_callback(
+    attempt: &mut LoginFlow<'_>,
     server: &str,
     no_browser: bool,
-) -> Result<Answer, SignInFailed> {
+) -> Result<CallbackParams, SignInError> {
     let address = attempt.address().to_owned();
-    render::talk(format_args!("To sign in to `{server}`, open this page:"));
-    render::data(&address);
+    output::print_message(format_args!("To sign in to `{server}`, open this page:"));
+    output::print(&address);
     let mut opening = None;
     if !no_browser {
         opening = Some(tokio::spawn(async move { open_browser(&address).await }));
     }
     let mut pasted = match no_browser || io::stdin().is_terminal() {
         true => {
-            render::talk(
+            output::print_message(
                 "If the browser runs on another machine, it ends on a page that cannot be opened: \
                  paste the address of that page here.",
             );
-            lines()
+            spawn_stdin_reader()
         }
         false => mpsc::channel(1).1,
     };
     let waiting = async {
         loop {
             tokio::select! {
-                answer = attempt.answer() => return answer,
-                Some(text) = pasted.recv() => match attempt.read_pasted(&text) {
-                    Err(SignInFailed::Refused { reason, .. }) => render::problem(reason),
+                answer = attempt.wait_for_callback() => return answer,
+                Some(text) = pasted.recv() => match attempt.parse_pasted(&text) {
+                    Err(SignInError::Refused { reason, .. }) => output::print_error(reason),
                     read => return read,
                 },
                 said = async { opening.as_mut()?.await.ok() }, if opening.is_some() => {
                     opening = None;
                     if let Some(Err(reason)) = said {
-                        render::talk(format_args!("{reason}: open the page yourself"));
+                        output::print_message(format_args!("{reason}: open the page yourself"));
                     }
                 }
             }
         }
     };
-    let late = || SignInFailed::Failed {
+    let late = || SignInError::Failed {
         server: server.to_owned(),
-        reason: format!("nobody answered within {} minutes", PATIENCE.as_secs() / 60),
+        reason: format!("nobody answered within {} minutes", SIGN_IN_TIMEOUT.as_secs() / 60),
     };
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| Err(late()))
+    timeout(SIGN_IN_TIMEOUT, waiting).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// What is typed, line by line. In a thread of its own: a read of stdin cannot be called back.
-fn lines() -> mpsc::Receiver<String> {
+/// Reads stdin on a separate thread, because a blocking read cannot be cancelled.
+fn spawn_stdin_reader() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     thread::spawn(move || {
         for line in io::stdin().lock().lines() {
@@ -95,22 +97,24 @@ fn lines() -> mpsc::Receiver<String> {
     receiver
 }
 
-/// Says what the sign-in is good for: a token that the server does not take is no success.
-async fn look(settings: &Settings, subject: &Subject) -> Exit {
-    let pool = Pool::new(settings.root.clone());
-    let server = pool.acquire(subject.scope(), &subject.spec);
+/// Lists the server's tools and prints their number; fails if the server rejects the token.
+async fn verify_sign_in(settings: &Settings, subject: &SignInSubject) -> ExitStatus {
+    let pool = DownstreamRegistry::new(settings.root.clone());
+    let server = pool.get_or_create(subject.scope(), &subject.spec);
     let tools = server.tools().await;
     pool.close().await;
     match tools {
         Ok(list) => {
             let (name, count) = (&subject.spec.name, list.tools.len());
             let tools = if count == 1 { "tool" } else { "tools" };
-            render::talk(format_args!("Signed in to `{name}`, which offers {count} {tools}."));
-            Exit::Success
+            output::print_message(format_args!(
+                "Signed in to `{name}`, which offers {count} {tools}."
+            ));
+            ExitStatus::Success
         }
         Err(error) => {
-            render::problem(format_args!("the sign-in is there, but {error}"));
-            Exit::Failure
+            output::print_error(format_args!("the sign-in is there, but {error}"));
+            ExitStatus::Failure
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `adjutant check`: everything that is wrong in any file, with its line.
+//! `adjutant check`: validates all configuration files and reports findings with their lines.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,17 +6,27 @@ use std::path::Path;
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::Exit;
-use super::{problems, render};
-use crate::base::one_line;
-use crate::catalog::{Diagnostic, ProjectCheck, Severity, Snapshot, check_project, public_servers};
+use crate::catalog::{
+    Agent, Diagnostic, ProjectCheck, Severity, Snapshot, check_project, public_servers,
+};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::plural;
+use crate::cli::{diagnostics, output};
 use crate::config::{GatewayFiles, Settings};
-use crate::gateway::{GatewayError, Pins, ServerSet, Weight, read_text};
-use crate::policy::{GatewayRules, RuleProblem, unknown_servers};
+use crate::gateway::{FindingLevel, GatewayError, ServerSet, ToolPins, read_text};
+use crate::policy::{GatewayRules, RuleProblem, builtin_tools, runs_commands, unknown_servers};
+use crate::util::one_line;
 
-/// What `check` may be told.
+/// Check every file of the project before it bites
+///
+/// Looks at agents/*/agent.md, agents/defaults.yaml, extensions, .mcp.json, the gateway's rules,
+/// .claude/settings.json, and the list of subagents in agents/main/system-prompt.md. Findings go to
+/// stderr, the summary to stdout. Exit code 0 if nothing is wrong, else 1.
 #[derive(Debug, Args)]
-pub(super) struct CheckArguments {
+#[command(after_long_help = "Examples:\n  adjutant check\n  adjutant check --strict\n  \
+    adjutant check --json | jq -r '.diagnostics[] | \"\\(.file):\\(.line): \\(.message)\"'")]
+pub(crate) struct CheckArguments {
     /// Count warnings as errors
     #[arg(long)]
     strict: bool,
@@ -27,91 +37,147 @@ pub(super) struct CheckArguments {
 }
 
 #[derive(Serialize)]
-struct Report<'r> {
+struct CheckReport<'r> {
     ok: bool,
     files: usize,
     errors: usize,
     warnings: usize,
     diagnostics: &'r [Diagnostic],
+    notes: &'r [CheckNote],
 }
 
-pub(super) fn run(settings: &Settings, arguments: &CheckArguments) -> Exit {
-    let snapshot = Snapshot::load(settings);
-    let mut check = check_project(settings, &snapshot);
-    check_gateway(settings, &mut check);
-    check.diagnostics.extend(check_tools(settings));
-    let found = &check.diagnostics;
-    let errors = found.iter().filter(|found| found.is_error()).count();
-    let ok = errors == 0 && (found.is_empty() || !arguments.strict);
-    if arguments.json {
-        let warnings = found.len() - errors;
-        render::json(&Report { ok, files: check.files, errors, warnings, diagnostics: found });
-    } else {
-        show(settings, found, &snapshot, check.files);
+/// Information that is neither an error nor a warning.
+#[derive(Serialize)]
+struct CheckNote {
+    code: &'static str,
+    agents: Vec<String>,
+    message: String,
+}
+
+impl CliCommand for CheckArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ReadsOnly
     }
-    if ok { Exit::Success } else { Exit::Failure }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let snapshot = Snapshot::load(settings);
+        let mut check = check_project(settings, &snapshot);
+        check_gateway(settings, &mut check);
+        check.diagnostics.extend(check_tool_pins(settings));
+        let found = &check.diagnostics;
+        let errors = found.iter().filter(|found| found.is_error()).count();
+        let notes: Vec<CheckNote> = shell_note(&snapshot).into_iter().collect();
+        let ok = errors == 0 && (found.is_empty() || !self.strict);
+        if self.json {
+            let warnings = found.len() - errors;
+            let (files, notes) = (check.files, notes.as_slice());
+            output::print_json(&CheckReport {
+                ok,
+                files,
+                errors,
+                warnings,
+                diagnostics: found,
+                notes,
+            });
+        } else {
+            print_findings(settings, found, &notes);
+            let agents = plural(snapshot.entries().len(), "agent");
+            let files = plural(check.files, "file");
+            output::print(format_args!(
+                "{agents}, {files} checked: {}",
+                diagnostics::format_counts(found)
+            ));
+        }
+        if ok { ExitStatus::Success } else { ExitStatus::Failure }
+    }
 }
 
-fn show(settings: &Settings, found: &[Diagnostic], snapshot: &Snapshot, files: usize) {
+fn print_findings(settings: &Settings, found: &[Diagnostic], notes: &[CheckNote]) {
     if !found.is_empty() {
-        render::talk(problems::render(found, &settings.root).trim_end());
-        render::talk("");
+        output::print_message(diagnostics::render(found, &settings.root).trim_end());
+        output::print_message("");
     }
-    let agents = problems::plural(snapshot.entries().len(), "agent");
-    let files = problems::plural(files, "file");
-    render::data(format_args!("{agents}, {files} checked: {}", problems::count(found)));
+    for note in notes {
+        output::print_message(format_args!("note: {}", note.message));
+    }
 }
 
-/// The gateway's two files, read by the same functions that it reads them with.
+/// Returns a note on agents with a shell: a shell bypasses the denials on control files.
+fn shell_note(snapshot: &Snapshot) -> Option<CheckNote> {
+    let runs_commands = |agent: &Agent| builtin_tools(agent).iter().any(|tool| runs_commands(tool));
+    let agents = snapshot.entries().iter().filter_map(|entry| entry.agent());
+    let agents: Vec<String> =
+        agents.filter(|agent| runs_commands(agent)).map(|agent| agent.name.to_string()).collect();
+    let names = match agents.as_slice() {
+        [] => return None,
+        [name] => format!("agent `{name}` has a shell"),
+        names => format!("agents `{}` have a shell", names.join("`, `")),
+    };
+    let message = format!(
+        "{names}: only a sandbox keeps a shell from changing control files and reading `data/` (docs/security.md)"
+    );
+    Some(CheckNote { code: "shell", agents, message })
+}
+
+/// Checks `.mcp.json` and the gateway rules with the parsers that the gateway uses.
 fn check_gateway(settings: &Settings, check: &mut ProjectCheck) {
     let root = &settings.root;
     let files = GatewayFiles::locate(settings);
     let path = &files.mcp_config.path;
     let mut servers = None;
-    check.text(root, path, read_text(path), |text, file| {
+    check.check_text(root, path, read_text(path), |text, file| {
         let (names, found) = check_servers(text, file, root);
         servers = names;
         found
     });
     let path = &files.rules.path;
-    check.text(root, path, read_text(path), |text, file| {
+    check.check_text(root, path, read_text(path), |text, file| {
         check_rules(text, file, servers.as_deref())
     });
 }
 
-/// What the gateway refuses is an error, what it takes is at most a warning. Also the names of all servers behind it;
-/// `None` where they cannot be read.
+/// Checks `.mcp.json`; also returns the names of all shared servers, or `None` if they cannot be read.
+///
+/// Entries that the gateway refuses are errors; entries that it accepts are at most warnings.
 fn check_servers(text: &str, file: &Path, root: &Path) -> (Option<Vec<String>>, Vec<Diagnostic>) {
     let set = match ServerSet::parse(text) {
         Ok(set) => set,
         Err(GatewayError::InvalidServers { line, reason }) => {
-            return (None, vec![about_servers(file, Severity::Error, Some(line), &reason)]);
+            return (None, vec![servers_diagnostic(file, Severity::Error, Some(line), &reason)]);
         }
         Err(error) => {
-            return (None, vec![about_servers(file, Severity::Error, None, &error.to_string())]);
+            return (
+                None,
+                vec![servers_diagnostic(file, Severity::Error, None, &error.to_string())],
+            );
         }
     };
-    let remarks = set.remarks.iter().filter_map(|remark| {
-        let severity = match remark.weight {
-            Weight::LeftOut => return None,
-            Weight::Odd => Severity::Warning,
-            Weight::Refused => Severity::Error,
+    let remarks = set.findings.iter().filter_map(|remark| {
+        let severity = match remark.level {
+            FindingLevel::Excluded => return None,
+            FindingLevel::Suspicious => Severity::Warning,
+            FindingLevel::Invalid => Severity::Error,
         };
-        Some(about_servers(file, severity, remark.line, &remark.sentence))
+        Some(servers_diagnostic(file, severity, remark.line, &remark.message))
     });
     let obstacles = set.entries().iter().filter_map(|entry| {
-        let obstacle = entry.spec.as_ref().ok()?.obstacle(root)?;
+        let obstacle = entry.spec.as_ref().ok()?.start_obstacle(root)?;
         let message = format!("server `{}` cannot be started here: {obstacle}", entry.name);
-        Some(about_servers(file, Severity::Warning, entry.line, &message))
+        Some(servers_diagnostic(file, Severity::Warning, entry.line, &message))
     });
     let mut found: Vec<Diagnostic> = remarks.chain(obstacles).collect();
     found.sort_by_key(|found| found.line);
-    let own: BTreeSet<String> = set.written_names().map(str::to_owned).collect();
+    let own: BTreeSet<String> = set.all_names().map(str::to_owned).collect();
     let more = public_servers(root, &own).into_iter().map(|(name, _)| name);
     (Some(own.iter().cloned().chain(more).collect()), found)
 }
 
-fn about_servers(file: &Path, severity: Severity, line: Option<u32>, message: &str) -> Diagnostic {
+fn servers_diagnostic(
+    file: &Path,
+    severity: Severity,
+    line: Option<u32>,
+    message: &str,
+) -> Diagnostic {
     Diagnostic {
         severity,
         code: "mcp-servers",
@@ -119,7 +185,7 @@ fn about_servers(file: &Path, severity: Severity, line: Option<u32>, message: &s
         line: line.and_then(|line| usize::try_from(line).ok()).unwrap_or(1).max(1),
         column: 1,
         length: 1,
-        // What was written is quoted in it; it must not break a line.
+        // The message quotes user input, which may contain line breaks.
         message: one_line(message),
         help: None,
     }
@@ -131,35 +197,41 @@ fn check_rules(text: &str, file: &Path, servers: Option<&[String]>) -> Vec<Diagn
             if let Some(servers) = servers {
                 warnings.extend(unknown_servers(&rules, servers.iter().map(String::as_str)));
             }
-            warnings.iter().map(|problem| from_rules(problem, file, Severity::Warning)).collect()
+            warnings
+                .iter()
+                .map(|problem| rules_diagnostic(problem, file, Severity::Warning))
+                .collect()
         }
-        Err(problems) => {
-            problems.iter().map(|problem| from_rules(problem, file, Severity::Error)).collect()
-        }
+        Err(problems) => problems
+            .iter()
+            .map(|problem| rules_diagnostic(problem, file, Severity::Error))
+            .collect(),
     }
 }
 
-/// What the gateway saw of the servers' tools that a person should look at.
-fn check_tools(settings: &Settings) -> Vec<Diagnostic> {
-    let pins = Pins::new(&settings.data_dir());
+/// Returns the recorded warnings about tools: changed definitions, and findings in tool lists.
+fn check_tool_pins(settings: &Settings) -> Vec<Diagnostic> {
+    let pins = ToolPins::new(&settings.data_dir());
     let file = settings.data_dir().join("tool-pins.json");
     let file = file.strip_prefix(&settings.root).unwrap_or(&file);
     let found = match pins.findings() {
         Ok(found) => found,
-        Err(error) => return vec![about_tools(file, error.to_string(), None)],
+        Err(error) => return vec![tools_diagnostic(file, error.to_string(), None)],
     };
     let changed = found.changed.iter().map(|(server, tools)| {
         let message =
             format!("server `{server}` changed the definition of `{}`", tools.join("`, `"));
         let help = format!("look at what it says now, then `adjutant trust {server}` accepts it");
-        about_tools(file, message, Some(help))
+        tools_diagnostic(file, message, Some(help))
     });
-    let odd = found.odd.iter().flat_map(|(server, odd)| odd.iter().map(move |odd| (server, odd)));
-    let odd = odd.map(|(server, odd)| about_tools(file, format!("server `{server}`: {odd}"), None));
+    let odd =
+        found.warnings.iter().flat_map(|(server, odd)| odd.iter().map(move |odd| (server, odd)));
+    let odd =
+        odd.map(|(server, odd)| tools_diagnostic(file, format!("server `{server}`: {odd}"), None));
     changed.chain(odd).collect()
 }
 
-fn about_tools(file: &Path, message: String, help: Option<String>) -> Diagnostic {
+fn tools_diagnostic(file: &Path, message: String, help: Option<String>) -> Diagnostic {
     Diagnostic {
         severity: Severity::Warning,
         code: "server-tools",
@@ -172,7 +244,7 @@ fn about_tools(file: &Path, message: String, help: Option<String>) -> Diagnostic
     }
 }
 
-fn from_rules(problem: &RuleProblem, file: &Path, severity: Severity) -> Diagnostic {
+fn rules_diagnostic(problem: &RuleProblem, file: &Path, severity: Severity) -> Diagnostic {
     Diagnostic {
         severity,
         code: "gateway-rules",

@@ -1,21 +1,29 @@
-//! `adjutant events`: what the main agent, its native subagents and ours have done, and do.
+//! `adjutant events`: prints and follows the event log of the main agent and all subagents.
 
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 
-use super::exit::Exit;
-use super::log_view::{Judged, LogView, age};
-use super::runs::names_run;
-use super::{main_sessions, render};
-use crate::base::{Timestamp, now, one_line, shorten};
+use super::super::log_view::{LogView, MatchedLine, age};
+use super::runs::matches_run_id;
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::{format_log_time, format_usd};
+use crate::cli::{main_session_watch, output};
 use crate::config::Settings;
-use crate::record::{Noticed, RecordedEvent, event_path, read_events};
+use crate::events::{EndDetection, RecordedEvent, event_path, read_events};
+use crate::util::{now, one_line, shorten};
 
-/// `adjutant events`.
+/// Show what the main agent, its native subagents and ours have done, one event a line
+///
+/// Exit code 0; 2 if the events cannot be read.
 #[derive(Debug, Args)]
-pub(super) struct EventsArguments {
+#[command(
+    after_long_help = "Examples:\n  adjutant events --follow\n  adjutant events --agent web-search --type PermissionDenied\n  \
+    adjutant events --json --since 1h | jq -r .tool_name"
+)]
+pub(crate) struct EventsArguments {
     /// Go on showing events as they are written
     #[arg(long, short)]
     follow: bool,
@@ -39,75 +47,79 @@ pub(super) struct EventsArguments {
     limit: usize,
 }
 
-pub(super) fn run(settings: &Settings, arguments: &EventsArguments) -> Exit {
-    // A `claude` that was killed together with its servers has left its session open.
-    main_sessions::end_killed(settings, Noticed::Later);
-    let path = event_path(&settings.data_dir());
-    let since = arguments.since.and_then(|age| now().checked_sub(age).ok());
-    let judged = |event: &RecordedEvent| Judged {
-        number: number(event),
-        is_wanted: is_wanted(event, arguments),
-    };
-    let view = LogView { path: &path, limit: arguments.limit, follow: arguments.follow };
-    let shown = view.show(
-        |each| read_events(&path, since, |line, event| each(line, judged(&event))),
-        |line| RecordedEvent::parse(line).as_ref().map(judged),
-        |line| print(line, arguments.json),
-    );
-    match shown {
-        Ok(()) => Exit::Success,
-        Err(error) => {
-            let path = path.display();
-            render::problem(format_args!("the events `{path}` cannot be read: {error}"));
-            Exit::Usage
+impl CliCommand for EventsArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ReadsOnly
+    }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        // If `claude` was killed together with its servers, the end of its session is not recorded yet.
+        main_session_watch::record_killed_sessions(settings, EndDetection::Later);
+        let path = event_path(&settings.data_dir());
+        let since = self.since.and_then(|age| now().checked_sub(age).ok());
+        let judged = |event: &RecordedEvent| MatchedLine {
+            sequence: sequence_number(event),
+            is_match: matches_filter(event, self),
+        };
+        let view = LogView { path: &path, limit: self.limit, follow: self.follow };
+        let shown = view.print(
+            |each| read_events(&path, since, |line, event| each(line, judged(&event))),
+            |line| RecordedEvent::parse(line).as_ref().map(judged),
+            |line| print_line(line, self.json),
+        );
+        match shown {
+            Ok(()) => ExitStatus::Success,
+            Err(error) => {
+                let path = path.display();
+                output::print_error(format_args!("the events `{path}` cannot be read: {error}"));
+                ExitStatus::Usage
+            }
         }
     }
 }
 
-fn number(event: &RecordedEvent) -> u64 {
+fn sequence_number(event: &RecordedEvent) -> u64 {
     event.fields.get("seq").and_then(Value::as_u64).unwrap_or_default()
 }
 
-fn is_wanted(event: &RecordedEvent, arguments: &EventsArguments) -> bool {
-    let is_run = |wanted: &str| event.run().is_some_and(|run| names_run(wanted, run));
+fn matches_filter(event: &RecordedEvent, arguments: &EventsArguments) -> bool {
+    let is_run = |wanted: &str| event.run().is_some_and(|run| matches_run_id(wanted, run));
     arguments.agent.as_deref().is_none_or(|agent| agent == event.agent())
         && arguments.run.as_deref().is_none_or(is_run)
         && (arguments.kinds.is_empty() || arguments.kinds.iter().any(|kind| kind == event.name()))
 }
 
-fn print(line: &str, json: bool) {
+fn print_line(line: &str, json: bool) {
     if json {
-        return render::data(line);
+        return output::print(line);
     }
     if let Some(event) = RecordedEvent::parse(line) {
-        render::data(one_line(&sentence(&event)));
+        output::print(one_line(&format_event(&event)));
     }
 }
 
-/// `12:00:00.123 web-search 5f809f2e PostToolUse Bash (243 ms) echo one`.
-fn sentence(event: &RecordedEvent) -> String {
-    let mut words = vec![clock(event.time), shorten(event.agent(), 40)];
-    words.extend(event.text("agent_id").map(ending));
+/// Formats an event.
+///
+/// Example: `2026-01-31T12:00:00.123Z web-search 5f809f2e PostToolUse Bash (243 ms) echo one`.
+fn format_event(event: &RecordedEvent) -> String {
+    let mut words = vec![format_log_time(event.time), shorten(event.agent(), 40)];
+    words.extend(event.text("agent_id").map(short_id));
     words.push(shorten(event.name(), 40));
     words.extend(event.text("tool_name").map(|tool| shorten(tool, 60)));
     words.extend(event.text("outcome").map(|outcome| shorten(outcome, 40)));
     words.extend(event.duration_ms().map(|millis| format!("({millis} ms)")));
-    words.extend(event.number("cost_usd").map(|cost| format!("${cost:.4}")));
-    words.extend(about(event).map(|text| shorten(&one_line(text), 120)));
+    words.extend(event.number("cost_usd").map(format_usd));
+    words.extend(event_detail(event).map(|text| shorten(&one_line(text), 120)));
     words.join(" ")
 }
 
-fn clock(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
-}
-
-/// Ids begin with the time; what tells them apart is their end.
-fn ending(id: &str) -> String {
+/// Returns the last 8 bytes of an id: ids begin with the time, so the end distinguishes them.
+fn short_id(id: &str) -> String {
     let from = id.len().saturating_sub(8);
     id.get(id.ceil_char_boundary(from)..).unwrap_or(id).to_owned()
 }
 
-fn about(event: &RecordedEvent) -> Option<&str> {
+fn event_detail(event: &RecordedEvent) -> Option<&str> {
     let input = event.fields.get("tool_input").and_then(Value::as_object);
     let told = input.and_then(|input| {
         let named = ["command", "file_path", "url", "query", "pattern"];

@@ -1,49 +1,60 @@
-//! `adjutant explain`: allowed or denied, by which rule, in which file.
+//! `adjutant explain`: prints the decision on one server, tool or subagent, with its rule and file.
 
 use std::path::Path;
 
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 
-use super::exit::Exit;
-use super::render;
-use super::rights::Rights;
-use crate::base::without_controls;
+use super::super::permissions_view::PermissionsView;
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::output;
 use crate::config::Settings;
-use crate::policy::{Decision, Evaluation};
+use crate::policy::{Decision, Verdict};
+use crate::util::strip_control_chars;
 
-/// `adjutant explain`.
+/// Say whether an agent may use a server, a tool or a subagent, and by which rule
+///
+/// Exit code 0: allowed. 1: denied. 2: cannot say.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("subject").required(true).args(["server", "builtin"]))]
-pub(super) struct ExplainArguments {
-    /// Who asks: a subagent, or an agent of the gateway's rules
+#[command(group = ArgGroup::new("subject").required(true).args(["server", "builtin", "subagent"]))]
+#[command(after_long_help = "Examples:\n  adjutant explain --agent web-search --builtin Bash\n  \
+    adjutant explain --agent web-search --server brave-search --tool brave_web_search")]
+pub(crate) struct ExplainArguments {
+    /// Who asks: a subagent, `main`, or an agent of the gateway's rules
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
-    pub(super) agent: String,
+    pub(crate) agent: String,
 
     /// An MCP server
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
-    pub(super) server: Option<String>,
+    pub(crate) server: Option<String>,
 
     /// A tool of that server
     #[arg(long, value_name = "NAME", requires = "server", allow_hyphen_values = true)]
-    pub(super) tool: Option<String>,
+    pub(crate) tool: Option<String>,
 
     /// A built-in tool of Claude Code, such as `Bash` or `shell`
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
-    pub(super) builtin: Option<String>,
+    pub(crate) builtin: Option<String>,
+
+    /// A subagent that is to be run
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
+    pub(crate) subagent: Option<String>,
 
     /// Answer as JSON
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 }
 
-/// The answer as a program reads it; `decision` is null where nothing can be said.
+/// JSON output; `decision` is null if no decision can be made.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ExplainReport<'a> {
     decision: Option<Decision>,
     agent: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     builtin: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subagent: Option<&'a str>,
     server: Option<&'a str>,
     tool: Option<&'a str>,
     rule: Option<&'a str>,
@@ -52,78 +63,90 @@ struct Answer<'a> {
     reason: &'a str,
 }
 
-pub(super) fn run(settings: &Settings, arguments: &ExplainArguments) -> Exit {
-    let judged = judge(settings, arguments);
-    if arguments.json {
-        render::json(&answer(arguments, &judged));
+impl CliCommand for ExplainArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ReadsOnly
     }
-    match (&judged, arguments.json) {
-        (Ok(evaluation), false) => say(evaluation),
-        (Err(reason), _) => render::problem(reason),
-        (Ok(_), true) => {}
-    }
-    match judged.map(|evaluation| evaluation.decision) {
-        Ok(Decision::Allow) => Exit::Success,
-        Ok(Decision::Deny) => Exit::Failure,
-        Err(_) => Exit::Usage,
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let verdict = evaluate_request(settings, self);
+        if self.json {
+            output::print_json(&explain_report(self, &verdict));
+        }
+        match (&verdict, self.json) {
+            (Ok(evaluation), false) => print_verdict(evaluation),
+            (Err(reason), _) => output::print_error(reason),
+            (Ok(_), true) => {}
+        }
+        match verdict.map(|evaluation| evaluation.decision) {
+            Ok(Decision::Allow) => ExitStatus::Success,
+            Ok(Decision::Deny) => ExitStatus::Failure,
+            Err(_) => ExitStatus::Usage,
+        }
     }
 }
 
-fn judge(settings: &Settings, arguments: &ExplainArguments) -> Result<Evaluation, String> {
-    let rights = Rights::load(settings);
+fn evaluate_request(settings: &Settings, arguments: &ExplainArguments) -> Result<Verdict, String> {
+    let rights = PermissionsView::load(settings);
     let tool = arguments.tool.as_deref();
-    match (&arguments.server, &arguments.builtin) {
-        (Some(server), _) => {
-            let judged = rights.judge_mcp(&arguments.agent, server, tool)?;
-            note_missing_rules(&rights, &judged);
+    match (&arguments.server, &arguments.builtin, &arguments.subagent) {
+        (Some(server), ..) => {
+            let judged = rights.evaluate_mcp(&arguments.agent, server, tool)?;
+            print_missing_rules_hint(&rights, &judged);
             Ok(judged)
         }
-        (None, Some(builtin)) => rights.judge_builtin(&arguments.agent, builtin),
-        (None, None) => Err("say what for: `--server` or `--builtin`".to_owned()),
+        (None, Some(builtin), _) => rights.evaluate_builtin(&arguments.agent, builtin),
+        (None, None, Some(subagent)) => rights.evaluate_delegation(&arguments.agent, subagent),
+        (None, None, None) => {
+            Err("say what for: `--server`, `--builtin` or `--subagent`".to_owned())
+        }
     }
 }
 
-/// A refusal because there are no rules at all deserves a word more.
-fn note_missing_rules(rights: &Rights<'_>, judged: &Evaluation) {
-    let Some(loaded) = rights.rules.as_ref().ok().filter(|loaded| !loaded.found) else { return };
+/// Prints a hint if the denial results from a missing rules file.
+fn print_missing_rules_hint(rights: &PermissionsView<'_>, judged: &Verdict) {
+    let Some(loaded) = rights.rules.as_ref().ok().filter(|loaded| !loaded.file_exists) else {
+        return;
+    };
     if judged.rule.file.as_deref() == Some(loaded.rules.file()) {
         let path = loaded.rules.file().display();
-        render::talk(format_args!(
+        output::print_message(format_args!(
             "there are no rules: `{path}` does not exist, so nobody may do anything"
         ));
     }
 }
 
-fn answer<'a>(
+fn explain_report<'a>(
     arguments: &'a ExplainArguments,
-    judged: &'a Result<Evaluation, String>,
-) -> Answer<'a> {
-    let evaluation = judged.as_ref().ok();
+    verdict: &'a Result<Verdict, String>,
+) -> ExplainReport<'a> {
+    let evaluation = verdict.as_ref().ok();
     let rule = evaluation.map(|evaluation| &evaluation.rule);
-    Answer {
+    ExplainReport {
         decision: evaluation.map(|evaluation| evaluation.decision),
         agent: &arguments.agent,
         builtin: arguments.builtin.as_deref(),
+        subagent: arguments.subagent.as_deref(),
         server: arguments.server.as_deref(),
         tool: arguments.tool.as_deref(),
         rule: rule.map(|rule| &*rule.path),
         file: rule.and_then(|rule| rule.file.as_deref()),
         line: rule.and_then(|rule| rule.line),
-        reason: match judged {
-            Ok(evaluation) => evaluation.sentence(),
+        reason: match verdict {
+            Ok(evaluation) => evaluation.message(),
             Err(reason) => reason,
         },
     }
 }
 
-fn say(evaluation: &Evaluation) {
+fn print_verdict(evaluation: &Verdict) {
     let word = match evaluation.decision {
         Decision::Allow => "allowed",
         Decision::Deny => "denied",
     };
-    render::data(without_controls(&format!("{word}: {}", evaluation.sentence())));
+    output::print(strip_control_chars(&format!("{word}: {}", evaluation.message())));
     if let Some(file) = &evaluation.rule.file {
         let line = evaluation.rule.line.map(|line| format!(":{line}")).unwrap_or_default();
-        render::data(format_args!("  {}{line}", file.display()));
+        output::print(format_args!("  {}{line}", file.display()));
     }
 }

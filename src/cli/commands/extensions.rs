@@ -1,23 +1,28 @@
-//! `adjutant extensions list | check | add PATH | remove NAME`.
+//! `adjutant extensions`: lists, checks, adds and removes extensions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use comfy_table::Table;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use serde_json::{Value, json};
 
-use super::exit::Exit;
-use super::fit::fit;
-use super::{problems, render};
-use crate::base::{AgentName, copy_tree, nearest, remove_tree, without_controls};
 use crate::catalog::{Diagnostic, Extension, Snapshot, Visibility};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::plural;
+use crate::cli::table::ruled_table;
+use crate::cli::{diagnostics, output};
 use crate::config::Settings;
+use crate::store::{copy_tree, remove_tree};
+use crate::util::{AgentName, nearest_names, strip_control_chars};
 
-/// What to do with the extensions.
+/// Show, check, add and remove extensions: bundles of agents and MCP servers
 #[derive(Debug, Subcommand)]
-pub(super) enum ExtensionsCommand {
+#[command(
+    after_long_help = "Examples:\n  adjutant extensions list\n  adjutant extensions add ./review-kit"
+)]
+pub(crate) enum ExtensionsCommand {
     /// List the extensions with their agents and servers
     ///
     /// Exit code 0, also when one is broken: `check` is the command that judges.
@@ -54,30 +59,40 @@ pub(super) enum ExtensionsCommand {
     },
 }
 
-pub(super) fn run(settings: &Settings, command: &ExtensionsCommand) -> Exit {
-    match command {
-        ExtensionsCommand::List { json } => list(settings, *json),
-        ExtensionsCommand::Check => check(settings),
-        ExtensionsCommand::Add { path } => add(settings, path),
-        ExtensionsCommand::Remove { name } => remove(settings, name),
+impl CliCommand for ExtensionsCommand {
+    fn access(&self) -> CommandAccess {
+        match self {
+            Self::List { .. } | Self::Check => CommandAccess::ReadsOnly,
+            Self::Add { .. } | Self::Remove { .. } => CommandAccess::ActsOrChanges,
+        }
+    }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        match self {
+            Self::List { json } => list(settings, *json),
+            Self::Check => check(settings),
+            Self::Add { path } => add(settings, path),
+            Self::Remove { name } => remove(settings, name),
+        }
     }
 }
 
-fn list(settings: &Settings, as_json: bool) -> Exit {
+fn list(settings: &Settings, as_json: bool) -> ExitStatus {
     let snapshot = Snapshot::load(settings);
     let extensions = snapshot.extensions();
     if as_json {
-        let all: Vec<Value> = extensions.iter().map(|each| row(settings, each)).collect();
-        render::json(&all);
+        let all: Vec<Value> =
+            extensions.iter().map(|each| extension_json(settings, each)).collect();
+        output::print_json(&all);
     } else if extensions.is_empty() {
-        render::talk("there are no extensions: `adjutant extensions add PATH` brings one");
+        output::print_message("there are no extensions: `adjutant extensions add PATH` brings one");
     } else {
-        render::data(table(extensions));
+        output::print(table(extensions));
     }
-    Exit::Success
+    ExitStatus::Success
 }
 
-fn row(settings: &Settings, extension: &Extension) -> Value {
+fn extension_json(settings: &Settings, extension: &Extension) -> Value {
     let relative =
         |path: &Path| path.strip_prefix(&settings.root).unwrap_or(path).display().to_string();
     let agents: Vec<Value> = extension
@@ -106,15 +121,8 @@ fn first_problem(extension: &Extension) -> Option<String> {
 }
 
 fn table(extensions: &[Extension]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header([
-        "extension",
-        "agents",
-        "public servers",
-        "private servers",
-        "state",
-    ]);
-    fit(&mut table);
+    let mut table =
+        ruled_table(["extension", "agents", "public servers", "private servers", "state"]);
     for extension in extensions {
         table.add_row(cells(extension));
     }
@@ -138,23 +146,23 @@ fn cells(extension: &Extension) -> [String; 5] {
         servers(Visibility::Private),
         state,
     ]
-    .map(|cell| without_controls(&cell))
+    .map(|cell| strip_control_chars(&cell))
 }
 
-fn check(settings: &Settings) -> Exit {
+fn check(settings: &Settings) -> ExitStatus {
     let snapshot = Snapshot::load(settings);
-    let found = found(&snapshot, |_| true);
+    let found = collect_diagnostics(&snapshot, |_| true);
     if !found.is_empty() {
-        render::talk(problems::render(&found, &settings.root).trim_end());
-        render::talk("");
+        output::print_message(diagnostics::render(&found, &settings.root).trim_end());
+        output::print_message("");
     }
-    let number = problems::plural(snapshot.extensions().len(), "extension");
-    render::data(format_args!("{number} checked: {}", problems::count(&found)));
-    if found.iter().any(Diagnostic::is_error) { Exit::Failure } else { Exit::Success }
+    let number = plural(snapshot.extensions().len(), "extension");
+    output::print(format_args!("{number} checked: {}", diagnostics::format_counts(&found)));
+    if found.iter().any(Diagnostic::is_error) { ExitStatus::Failure } else { ExitStatus::Success }
 }
 
-/// What is wrong in the manifests and in the agents of the extensions that are wanted.
-fn found(snapshot: &Snapshot, wanted: impl Fn(&str) -> bool) -> Vec<Diagnostic> {
+/// Returns the diagnostics of the extensions that `wanted` accepts: manifests and agents.
+fn collect_diagnostics(snapshot: &Snapshot, wanted: impl Fn(&str) -> bool) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for extension in snapshot.extensions().iter().filter(|each| wanted(&each.name)) {
         found.extend(extension.diagnostics.iter().cloned());
@@ -165,10 +173,10 @@ fn found(snapshot: &Snapshot, wanted: impl Fn(&str) -> bool) -> Vec<Diagnostic> 
     found
 }
 
-fn add(settings: &Settings, path: &Path) -> Exit {
+fn add(settings: &Settings, path: &Path) -> ExitStatus {
     let refuse = |why: String| {
-        render::problem(format_args!("{why}; nothing was changed"));
-        Exit::Failure
+        output::print_error(format_args!("{why}; nothing was changed"));
+        ExitStatus::Failure
     };
     let source = match path.canonicalize() {
         Ok(source) if source.is_dir() => source,
@@ -188,20 +196,20 @@ fn add(settings: &Settings, path: &Path) -> Exit {
         return refuse("an extension cannot be the project itself".to_owned());
     }
     match copy_tree(&source, &target) {
-        Ok(()) => keep_if_sound(settings, &name, &target),
+        Ok(()) => keep_if_valid(settings, &name, &target),
         Err(error) => refuse(format!("`{}` cannot be copied: {error}", path.display())),
     }
 }
 
-/// Judged where it lies now, among everything that is there; a mistake takes it away again.
-fn keep_if_sound(settings: &Settings, name: &str, target: &Path) -> Exit {
+/// Validates a copied extension together with the project; removes the copy if it has errors.
+fn keep_if_valid(settings: &Settings, name: &str, target: &Path) -> ExitStatus {
     let snapshot = Snapshot::load(settings);
-    let found = found(&snapshot, |each| each == name);
+    let found = collect_diagnostics(&snapshot, |each| each == name);
     let extension = snapshot.extensions().iter().find(|each| each.name == name);
     let sound = !found.iter().any(Diagnostic::is_error);
     if !found.is_empty() {
-        render::talk(problems::render(&found, &settings.root).trim_end());
-        render::talk("");
+        output::print_message(diagnostics::render(&found, &settings.root).trim_end());
+        output::print_message("");
     }
     let Some(extension) = extension.filter(|_| sound) else {
         let _ = remove_tree(target);
@@ -209,15 +217,15 @@ fn keep_if_sound(settings: &Settings, name: &str, target: &Path) -> Exit {
             true => "it has neither extension.json nor gemini-extension.json",
             false => "it has mistakes",
         };
-        render::problem(format_args!("`{name}` was not added: {why}; nothing was changed"));
-        return Exit::Failure;
+        output::print_error(format_args!("`{name}` was not added: {why}; nothing was changed"));
+        return ExitStatus::Failure;
     };
-    render::data(format_args!("extensions/{name}"));
-    render::talk(brought(extension));
-    Exit::Success
+    output::print(format_args!("extensions/{name}"));
+    output::print_message(format_summary(extension));
+    ExitStatus::Success
 }
 
-fn brought(extension: &Extension) -> String {
+fn format_summary(extension: &Extension) -> String {
     let [_, agents, public, private, _] = cells(extension);
     let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
     format!(
@@ -228,27 +236,27 @@ fn brought(extension: &Extension) -> String {
     )
 }
 
-fn remove(settings: &Settings, name: &str) -> Exit {
+fn remove(settings: &Settings, name: &str) -> ExitStatus {
     let snapshot = Snapshot::load(settings);
     let names = || snapshot.extensions().iter().map(|extension| extension.name.as_str());
-    // Only what is listed: no path can be smuggled in as a name.
+    // Only listed names are accepted, so that a name cannot be a path.
     if !names().any(|known| known == name) {
-        let hint = match nearest(name, names()).first() {
+        let hint = match nearest_names(name, names()).first() {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`adjutant extensions list` shows them".to_owned(),
         };
-        let name = without_controls(name);
-        render::problem(format_args!("there is no extension `{name}`: {hint}"));
-        return Exit::Failure;
+        let name = strip_control_chars(name);
+        output::print_error(format_args!("there is no extension `{name}`: {hint}"));
+        return ExitStatus::Failure;
     }
     match remove_tree(&settings.extensions_dir().join(name)) {
         Ok(()) => {
-            render::data(format_args!("extensions/{name} is gone"));
-            Exit::Success
+            output::print(format_args!("extensions/{name} is gone"));
+            ExitStatus::Success
         }
         Err(error) => {
-            render::problem(format_args!("`extensions/{name}` cannot be removed: {error}"));
-            Exit::Failure
+            output::print_error(format_args!("`extensions/{name}` cannot be removed: {error}"));
+            ExitStatus::Failure
         }
     }
 }

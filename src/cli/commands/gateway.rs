@@ -1,20 +1,20 @@
-//! `adjutant gateway`.
+//! `adjutant gateway`: the MCP gateway over stdio or HTTP, without agents.
 
 use std::sync::Arc;
 
 use clap::Args;
 
+use super::super::dispatch::usage_error;
+use super::super::runtime::{start_immediate_shutdown, start_shutdown};
 use super::audit::audit_options;
-use super::dispatch::refuse;
-use super::exit::Exit;
-use super::http::HttpArguments;
-use super::runtime::{start_prompt_shutdown, start_shutdown};
-use super::{logging, main_sessions, render, runtime};
+use super::serve_http::HttpArguments;
 use crate::catalog::{IdentityRule, Snapshot};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::{logging, main_session_watch, output, runtime};
 use crate::config::{GatewayOptions, Settings};
 use crate::gateway::Gateway;
-use crate::server::http::HttpEnd;
-use crate::server::{serve_gateway_http, serve_gateway_stdio};
+use crate::server::{HttpShutdown, serve_gateway_http, serve_gateway_stdio};
 
 /// Serve the MCP servers of .mcp.json, to each agent its own part (MCP)
 ///
@@ -27,7 +27,7 @@ use crate::server::{serve_gateway_http, serve_gateway_stdio};
 #[command(after_long_help = "Examples:
   claude mcp add gateway -- adjutant gateway
   adjutant gateway --http 127.0.0.1:8080")]
-pub(super) struct GatewayArguments {
+pub(crate) struct GatewayArguments {
     #[command(flatten)]
     http: HttpArguments,
 
@@ -35,62 +35,70 @@ pub(super) struct GatewayArguments {
     log: logging::LogArguments,
 }
 
-pub(super) fn run(arguments: &GatewayArguments, settings: &Settings) -> Exit {
-    let options = match GatewayOptions::from_environment() {
-        Ok(options) => options,
-        Err(error) => return no(&error),
-    };
-    if arguments.http.wanted() || options.http {
-        return serve_over_http(arguments, options, settings);
+impl CliCommand for GatewayArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ActsOrChanges
     }
-    logging::start(&arguments.log, "info");
-    let watch = main_sessions::Watch::begin(settings);
-    let exit = runtime::block_on_one_thread(async {
-        match start_prompt_shutdown() {
-            Ok(shutdown) => {
-                let gateway = start(settings, options);
-                serve_gateway_stdio(gateway, shutdown.stopping().clone()).await;
-                Exit::Success
-            }
-            Err(error) => refuse(&error),
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let options = match GatewayOptions::from_environment() {
+            Ok(options) => options,
+            Err(error) => return invalid_options(&error),
+        };
+        if self.http.is_requested() || options.http {
+            return serve_over_http(self, options, settings);
         }
-    });
-    watch.end();
-    exit
+        logging::init(&self.log, "info");
+        let watch = main_session_watch::MainSessionWatch::start(settings);
+        let exit = runtime::block_on_one_thread(async {
+            match start_immediate_shutdown() {
+                Ok(shutdown) => {
+                    let gateway = start_gateway(settings, options);
+                    serve_gateway_stdio(gateway, shutdown.stopping().clone()).await;
+                    ExitStatus::Success
+                }
+                Err(error) => usage_error(&error),
+            }
+        });
+        watch.finish();
+        exit
+    }
 }
 
 fn serve_over_http(
     arguments: &GatewayArguments,
     options: GatewayOptions,
     settings: &Settings,
-) -> Exit {
-    logging::start(&arguments.log, "info");
+) -> ExitStatus {
+    logging::init(&arguments.log, "info");
     runtime::block_on_one_thread(async {
         let shutdown = match start_shutdown(settings) {
             Ok(shutdown) => shutdown,
-            Err(error) => return refuse(&error),
+            Err(error) => return usage_error(&error),
         };
-        let server = match arguments.http.bind(settings).await {
+        let server = match arguments.http.bind(settings) {
             Ok(server) => server,
-            Err(error) => return refuse(&error),
+            Err(error) => return usage_error(&error),
         };
-        let gateway = start(settings, options);
-        let end =
-            HttpEnd { stopping: shutdown.stopping().clone(), ending: shutdown.ending().clone() };
+        let gateway = start_gateway(settings, options);
+        let end = HttpShutdown {
+            stopping: shutdown.stopping().clone(),
+            ending: shutdown.ending().clone(),
+        };
         serve_gateway_http(gateway, server, end).await;
-        Exit::Success
+        ExitStatus::Success
     })
 }
 
-/// The gateway as `agents/defaults.yaml` wants it, if there is one.
-fn start(settings: &Settings, options: GatewayOptions) -> Arc<Gateway> {
-    let gateway = Gateway::start_recording(settings, options, audit_options(settings));
+/// Starts the gateway with the audit and identity settings of `agents/defaults.yaml`.
+fn start_gateway(settings: &Settings, options: GatewayOptions) -> Arc<Gateway> {
+    let gateway = Gateway::start_with_audit_options(settings, options, audit_options(settings));
     let identity = Snapshot::load(settings).orchestration().identity;
     gateway.require_identity(identity == IdentityRule::Required);
     gateway
 }
 
-fn no(reason: &str) -> Exit {
-    render::problem(reason);
-    Exit::Usage
+fn invalid_options(reason: &str) -> ExitStatus {
+    output::print_error(reason);
+    ExitStatus::Usage
 }

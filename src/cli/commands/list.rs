@@ -1,30 +1,34 @@
-//! `adjutant list`: the agents of the project.
+//! `adjutant list`: lists the agents of the project.
 
 use clap::Args;
 use comfy_table::Table;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use serde::Serialize;
 
-use super::exit::Exit;
-use super::fit::fit;
-use super::render;
-use crate::base::{shorten, without_controls};
-use crate::catalog::{Callers, Entry, Origin, Snapshot};
+use crate::catalog::{AgentOrigin, AllowedCallers, CatalogEntry, Snapshot};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::output;
+use crate::cli::table::ruled_table;
 use crate::config::Settings;
+use crate::util::{shorten, strip_control_chars};
 
-const REASON_CHARACTERS: usize = 160;
+const MAX_REASON_CHARS: usize = 160;
 
-/// What `list` may be told.
+/// List the agents of the project, sound and broken
+///
+/// Exit code 0, also when agents are broken: `check` is the command that judges.
 #[derive(Debug, Args)]
-pub(super) struct ListArguments {
+#[command(after_long_help = "Examples:\n  adjutant list\n  \
+    adjutant list --json | jq -r '.[] | select(.state == \"broken\") | .reason'")]
+pub(crate) struct ListArguments {
     /// Print the agents as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// One agent for a program.
+/// An agent in the table and in the JSON output.
 #[derive(Serialize)]
-struct Row<'e> {
+struct AgentRow<'e> {
     name: &'e str,
     display_name: Option<&'e str>,
     description: Option<&'e str>,
@@ -32,31 +36,38 @@ struct Row<'e> {
     session: Option<bool>,
     state: &'static str,
     reason: Option<String>,
-    origin: &'e Origin,
+    origin: &'e AgentOrigin,
     file: String,
 }
 
-pub(super) fn run(settings: &Settings, arguments: &ListArguments) -> Exit {
-    let snapshot = Snapshot::load(settings);
-    for found in snapshot.folder_diagnostics().iter().chain(snapshot.defaults_diagnostics()) {
-        render::talk(found);
+impl CliCommand for ListArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ReadsOnly
     }
-    if arguments.json {
-        let rows: Vec<Row<'_>> = snapshot.entries().iter().map(|e| row(e, settings)).collect();
-        render::json(&rows);
-    } else if snapshot.entries().is_empty() {
-        render::talk("there are no agents yet: `adjutant new AGENT` makes the first");
-    } else {
-        render::data(table(&snapshot, settings));
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let snapshot = Snapshot::load(settings);
+        for found in snapshot.folder_diagnostics().iter().chain(snapshot.defaults_diagnostics()) {
+            output::print_message(found);
+        }
+        if self.json {
+            let rows: Vec<AgentRow<'_>> =
+                snapshot.entries().iter().map(|e| row(e, settings)).collect();
+            output::print_json(&rows);
+        } else if snapshot.entries().is_empty() {
+            output::print_message("there are no agents yet: `adjutant new AGENT` makes the first");
+        } else {
+            output::print(table(&snapshot, settings));
+        }
+        ExitStatus::Success
     }
-    Exit::Success
 }
 
-fn row<'e>(entry: &'e Entry, settings: &Settings) -> Row<'e> {
+fn row<'e>(entry: &'e CatalogEntry, settings: &Settings) -> AgentRow<'e> {
     let agent = entry.agent();
     let (state, reason) = state(entry);
     let file = entry.file.strip_prefix(&settings.root).unwrap_or(&entry.file);
-    Row {
+    AgentRow {
         name: &entry.name,
         display_name: agent.and_then(|agent| agent.display_name.as_deref()),
         description: agent.map(|agent| agent.description.as_str()),
@@ -69,8 +80,8 @@ fn row<'e>(entry: &'e Entry, settings: &Settings) -> Row<'e> {
     }
 }
 
-/// `ok`, `warned` or `broken`, with the first reason.
-fn state(entry: &Entry) -> (&'static str, Option<String>) {
+/// Returns `ok`, `warned` or `broken`, with the first reason.
+fn state(entry: &CatalogEntry) -> (&'static str, Option<String>) {
     if let Some(reason) = entry.reason() {
         return ("broken", Some(reason));
     }
@@ -80,33 +91,25 @@ fn state(entry: &Entry) -> (&'static str, Option<String>) {
     }
 }
 
-fn callers(callers: &Callers) -> Vec<&str> {
+fn callers(callers: &AllowedCallers) -> Vec<&str> {
     match callers {
-        Callers::Anyone => vec!["*"],
-        Callers::Named(names) => names.iter().map(String::as_str).collect(),
+        AllowedCallers::Anyone => vec!["*"],
+        AllowedCallers::Named(names) => names.iter().map(String::as_str).collect(),
     }
 }
 
 fn table(snapshot: &Snapshot, settings: &Settings) -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header([
-        "agent",
-        "description",
-        "callers",
-        "session",
-        "state",
-    ]);
-    fit(&mut table);
+    let mut table = ruled_table(["agent", "description", "callers", "session", "state"]);
     for entry in snapshot.entries() {
         table.add_row(cells(&row(entry, settings)));
     }
     table
 }
 
-fn cells(row: &Row<'_>) -> [String; 5] {
+fn cells(row: &AgentRow<'_>) -> [String; 5] {
     let name = match row.origin {
-        Origin::Project => row.name.to_owned(),
-        Origin::Extension(extension) => format!("{}\nfrom {extension}", row.name),
+        AgentOrigin::Project => row.name.to_owned(),
+        AgentOrigin::Extension(extension) => format!("{}\nfrom {extension}", row.name),
     };
     let session = match row.session {
         Some(true) => "yes",
@@ -114,10 +117,10 @@ fn cells(row: &Row<'_>) -> [String; 5] {
         None => "–",
     };
     let state = match &row.reason {
-        Some(reason) => format!("{}: {}", row.state, shorten(reason, REASON_CHARACTERS)),
+        Some(reason) => format!("{}: {}", row.state, shorten(reason, MAX_REASON_CHARS)),
         None => row.state.to_owned(),
     };
     let description = row.description.unwrap_or("–");
     [name, description.to_owned(), row.callers.join(", "), session.to_owned(), state]
-        .map(|cell| without_controls(&cell))
+        .map(|cell| strip_control_chars(&cell))
 }

@@ -1,54 +1,68 @@
-//! `adjutant new AGENT`: a folder with a commented `agent.md` that passes `check`.
+//! `adjutant new AGENT`: creates a folder with a commented `agent.md` that passes `check`.
 
 use std::fs;
 
 use clap::Args;
 
-use super::exit::Exit;
-use super::{init, render};
-use crate::base::{AgentName, write_project_file};
+use super::init;
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::output;
 use crate::config::Settings;
+use crate::store::write_project_file;
+use crate::util::AgentName;
 
-/// What `new` must be told.
+/// Make a folder for a new agent, with a commented agent.md
+///
+/// Nothing is overwritten; the list of subagents in agents/main/system-prompt.md is renewed where
+/// there is one. Exit code 0; 1 if the folder is there already; 2 if the name cannot be used.
 #[derive(Debug, Args)]
-pub(super) struct NewArguments {
+#[command(after_long_help = "Example:\n  adjutant new web-search")]
+pub(crate) struct NewArguments {
     /// The agent's name: letters, digits, `-`, `_` and `.`
     agent: String,
 }
 
-pub(super) fn run(settings: &Settings, arguments: &NewArguments) -> Exit {
-    let name: AgentName = match arguments.agent.parse() {
-        Ok(name) => name,
-        Err(error) => {
-            render::problem(format_args!("{error}; try something like `web-search`"));
-            return Exit::Usage;
-        }
-    };
-    let folder = settings.agents_dir().join(name.as_str());
-    if fs::symlink_metadata(&folder).is_ok() {
-        let shown = folder.strip_prefix(&settings.root).unwrap_or(&folder).display();
-        render::problem(format_args!("`{shown}` is there already; nothing was changed"));
-        return Exit::Failure;
+impl CliCommand for NewArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ActsOrChanges
     }
-    match write_project_file(&folder.join("agent.md"), text(&name).as_bytes()) {
-        Ok(()) => {
-            render::data(format_args!("agents/{name}/agent.md"));
-            init::renew_section(settings);
-            render::talk(format_args!(
-                "edit it, look at it with `adjutant show {name}`, try it with `adjutant run {name} \"…\"`"
-            ));
-            Exit::Success
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let name: AgentName = match self.agent.parse() {
+            Ok(name) => name,
+            Err(error) => {
+                output::print_error(format_args!("{error}; try something like `web-search`"));
+                return ExitStatus::Usage;
+            }
+        };
+        let folder = settings.agents_dir().join(name.as_str());
+        if fs::symlink_metadata(&folder).is_ok() {
+            let shown = folder.strip_prefix(&settings.root).unwrap_or(&folder).display();
+            output::print_error(format_args!("`{shown}` is there already; nothing was changed"));
+            return ExitStatus::Failure;
         }
-        Err(error) => {
-            render::problem(format_args!("`agents/{name}/agent.md` cannot be written: {error}"));
-            Exit::Failure
+        match write_project_file(&folder.join("agent.md"), agent_file_text(&name).as_bytes()) {
+            Ok(()) => {
+                output::print(format_args!("agents/{name}/agent.md"));
+                init::refresh_section(settings);
+                output::print_message(format_args!(
+                    "edit it, look at it with `adjutant show {name}`, try it with `adjutant run {name} \"…\"`"
+                ));
+                ExitStatus::Success
+            }
+            Err(error) => {
+                output::print_error(format_args!(
+                    "`agents/{name}/agent.md` cannot be written: {error}"
+                ));
+                ExitStatus::Failure
+            }
         }
     }
 }
 
-/// The commented file.
-fn text(name: &AgentName) -> String {
+fn agent_file_text(name: &AgentName) -> String {
     TEMPLATE.replace("{name}", name.as_str())
 }
 
-const TEMPLATE: &str = include_str!("../new_agent.md");
+const TEMPLATE: &str = include_str!("new_agent.md");

@@ -1,13 +1,14 @@
-//! `adjutant plan`: exactly what would be started, each part with its reason. Nothing is started for it but `claude --help`.
+//! `adjutant plan`: prints the launch plan of an agent. Starts nothing but `claude --help`.
 
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
-use super::exit::Exit;
-use super::{render, runtime};
-use crate::call::{Preview, preview};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::{output, runtime};
 use crate::config::Settings;
+use crate::delegation::{PlanPreview, preview};
 use crate::plan::{Argument, ArgumentValue, VariableSource};
 
 /// Show exactly what would be started for an agent, and why
@@ -19,7 +20,7 @@ use crate::plan::{Argument, ArgumentValue, VariableSource};
 #[command(after_long_help = "Examples:
   adjutant plan web-search
   adjutant plan web-search --json | jq -r '.arguments[].argument'")]
-pub(super) struct PlanArguments {
+pub(crate) struct PlanArguments {
     /// The agent
     agent: String,
     /// Print it as JSON
@@ -27,23 +28,27 @@ pub(super) struct PlanArguments {
     json: bool,
 }
 
-pub(super) fn run(arguments: &PlanArguments, settings: Settings) -> Exit {
-    let name = arguments.agent.clone();
-    let json = arguments.json;
-    runtime::block_on(async move {
-        match preview(&settings, &name).await {
-            Ok(preview) if json => render::json(&as_json(&preview)),
-            Ok(preview) => show(&preview),
-            Err(failure) => {
-                render::problem(failure.sentence());
-                return Exit::Code(failure.code.exit_code());
+impl CliCommand for PlanArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ReadsOnly
+    }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        runtime::block_on(async {
+            match preview(settings, &self.agent).await {
+                Ok(preview) if self.json => output::print_json(&to_json(&preview)),
+                Ok(preview) => print_plan(&preview),
+                Err(failure) => {
+                    output::print_error(failure.full_message());
+                    return ExitStatus::Code(failure.code.exit_code());
+                }
             }
-        }
-        Exit::Success
-    })
+            ExitStatus::Success
+        })
+    }
 }
 
-fn show(preview: &Preview) {
+fn print_plan(preview: &PlanPreview) {
     let plan = &preview.plan;
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
@@ -51,12 +56,12 @@ fn show(preview: &Preview) {
         table.add_row([what, value.as_str(), why]);
     };
     row("program", plan.program.display().to_string(), &format!("version {}", preview.version));
-    row("folder", preview.folder.clone(), preview.folder_reason);
+    row("folder", preview.working_dir.clone(), preview.working_dir_reason);
     for argument in &plan.arguments {
-        row("argument", written(argument), &argument.reason);
+        row("argument", format_argument(argument), &argument.reason);
     }
     for variable in &plan.environment {
-        row("variable", source(&variable.name, &variable.source), variable.reason);
+        row("variable", format_variable(&variable.name, &variable.source), variable.reason);
     }
     for tool in &plan.builtin_tools {
         row("tool", format!("builtin:{tool}"), "granted by its agent.md");
@@ -72,10 +77,10 @@ fn show(preview: &Preview) {
         );
     }
     row("contract", plan.digest(), "changes when anything above does, but for the conversation");
-    render::data(table);
+    output::print(table);
 }
 
-fn written(argument: &Argument) -> String {
+fn format_argument(argument: &Argument) -> String {
     match &argument.value {
         None => argument.flag.to_owned(),
         Some(ArgumentValue::Text(text)) => format!("{}={text}", argument.flag),
@@ -86,7 +91,7 @@ fn written(argument: &Argument) -> String {
     }
 }
 
-fn source(name: &str, source: &VariableSource) -> String {
+fn format_variable(name: &str, source: &VariableSource) -> String {
     match source {
         VariableSource::Inherited => name.to_owned(),
         VariableSource::Fixed(value) => format!("{name}={value}"),
@@ -94,7 +99,7 @@ fn source(name: &str, source: &VariableSource) -> String {
     }
 }
 
-fn limits(preview: &Preview) -> Vec<(&'static str, String)> {
+fn limits(preview: &PlanPreview) -> Vec<(&'static str, String)> {
     let limits = &preview.plan.limits;
     let mut list = vec![
         ("timeout_ms", limits.timeout.as_millis().to_string()),
@@ -107,12 +112,12 @@ fn limits(preview: &Preview) -> Vec<(&'static str, String)> {
     list
 }
 
-fn as_json(preview: &Preview) -> Value {
+fn to_json(preview: &PlanPreview) -> Value {
     let plan = &preview.plan;
     let arguments: Vec<Value> = plan
         .arguments
         .iter()
-        .map(|a| json!({ "argument": written(a), "reason": a.reason }))
+        .map(|a| json!({ "argument": format_argument(a), "reason": a.reason }))
         .collect();
     let environment: Vec<Value> = plan
         .environment
@@ -121,17 +126,17 @@ fn as_json(preview: &Preview) -> Value {
         .collect();
     let limits: serde_json::Map<String, Value> = limits(preview)
         .into_iter()
-        .map(|(name, value)| (name.to_owned(), number(&value)))
+        .map(|(name, value)| (name.to_owned(), parse_number(&value)))
         .collect();
     json!({
         "agent": plan.agent, "program": plan.program, "version": preview.version,
-        "folder": preview.folder, "arguments": arguments, "environment": environment,
+        "folder": preview.working_dir, "arguments": arguments, "environment": environment,
         "system_prompt": plan.system_prompt, "settings": plan.settings,
         "builtin_tools": plan.builtin_tools, "servers": plan.servers, "limits": limits,
         "contract": plan.digest(),
     })
 }
 
-fn number(text: &str) -> Value {
+fn parse_number(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }

@@ -1,4 +1,4 @@
-//! `adjutant run`: one delegation from the terminal.
+//! `adjutant run`: runs one task with an agent from the terminal.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -10,17 +10,20 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::approval::{self, Screen};
-use super::dispatch::refuse;
-use super::exit::Exit;
-use super::runtime::{main_session, quiet_gateway, start_prompt_shutdown};
-use super::{logging, nesting, render, runtime, terminal};
-use crate::base::without_controls;
-use crate::call::{MAX_TEXT_BYTES, Orchestrator, Request, Status, StatusBoard};
+use super::super::dispatch::usage_error;
+use super::super::runtime::{lazy_gateway, main_session_id, start_immediate_shutdown};
+use super::run_approval;
+use super::run_approval::TerminalLock;
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::{format_usd, plural};
+use crate::cli::{logging, output, runtime, terminal};
 use crate::config::Settings;
+use crate::delegation::{MAX_TEXT_BYTES, Orchestrator, RunRequest, RunStatus, StatusSender};
 use crate::identity::Caller;
 use crate::outcome::{Outcome, Report};
-use crate::worker::Shutdown;
+use crate::process::Shutdown;
+use crate::util::strip_control_chars;
 
 /// Hand one task to an agent and print its answer.
 ///
@@ -34,7 +37,7 @@ use crate::worker::Shutdown;
 Exit codes: 0 answered; 1 claude failed; 2 wrong arguments; 3 no such agent, broken or not allowed;
 4 could not start; 5 budget or turns used up; 6 the answer does not fit its schema; 75 busy, try again;
 124 timeout; 130 cancelled.")]
-pub(super) struct RunArguments {
+pub(crate) struct RunArguments {
     /// The agent
     agent: String,
     /// The task; `-`, or nothing, reads it from stdin
@@ -59,65 +62,71 @@ pub(super) struct RunArguments {
     log: logging::LogArguments,
 }
 
-pub(super) fn run(arguments: &RunArguments, settings: Settings) -> Exit {
-    if let Some(refused) = nesting::refuse_inside_a_run("run") {
-        return refused;
+impl CliCommand for RunArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ActsOrChanges
     }
-    // What the shared servers' files are like is for `check` and `serve` to say.
-    logging::start(&arguments.log, "warn,adjutant::gateway::files=error");
-    let prompt = match prompt(arguments.prompt.as_deref()) {
-        Ok(prompt) => prompt,
-        Err(error) => {
-            render::problem(format_args!("the task cannot be read from stdin: {error}"));
-            return Exit::Usage;
-        }
-    };
-    let request = Request {
-        agent_name: arguments.agent.clone(),
-        prompt,
-        context: arguments.context.clone(),
-        session_key: arguments.session_key.clone(),
-        fresh: arguments.fresh,
-    };
-    let caller = Caller { session_id: main_session(), ..Caller::named(&arguments.caller) };
-    let json = arguments.json;
-    runtime::block_on(async move {
-        let shutdown = match start_prompt_shutdown() {
-            Ok(shutdown) => shutdown,
-            Err(error) => return refuse(&error),
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let settings = settings.clone();
+        // Findings about the files of the shared servers are reported by `check` and `serve`.
+        logging::init(&self.log, "warn,adjutant::gateway::config::active=error");
+        let prompt = match read_task(self.prompt.as_deref()) {
+            Ok(prompt) => prompt,
+            Err(error) => {
+                output::print_error(format_args!("the task cannot be read from stdin: {error}"));
+                return ExitStatus::Usage;
+            }
         };
-        let report = delegate(settings, shutdown, request, caller).await;
-        show(&report, json);
-        exit(&report)
-    })
+        let request = RunRequest {
+            agent_name: self.agent.clone(),
+            prompt,
+            context: self.context.clone(),
+            session_key: self.session_key.clone(),
+            fresh: self.fresh,
+        };
+        let caller = Caller { session_id: main_session_id(), ..Caller::named(&self.caller) };
+        let json = self.json;
+        runtime::block_on(async move {
+            let shutdown = match start_immediate_shutdown() {
+                Ok(shutdown) => shutdown,
+                Err(error) => return usage_error(&error),
+            };
+            let report = delegate(settings, shutdown, request, caller).await;
+            print_report(&report, json);
+            exit_status(&report)
+        })
+    }
 }
 
 async fn delegate(
     settings: Settings,
     shutdown: Shutdown,
-    request: Request,
+    request: RunRequest,
     caller: Caller,
 ) -> Report {
-    let gateway = quiet_gateway(&settings);
+    let gateway = lazy_gateway(&settings);
     let orchestrator = Orchestrator::start(settings, shutdown, gateway);
-    let (board, status) = StatusBoard::new();
-    let screen = Arc::new(Screen::default());
-    let line = terminal::is_watched()
-        .then(|| tokio::spawn(live_line(request.agent_name.clone(), status, Arc::clone(&screen))));
-    let asker = approval::at_terminal(&screen);
-    let report = orchestrator.run(request, caller, board, CancellationToken::new(), asker).await;
-    orchestrator.end_all().await;
+    let (status_sender, status) = StatusSender::new();
+    let screen = Arc::new(TerminalLock::default());
+    let line = terminal::stderr_is_terminal().then(|| {
+        tokio::spawn(show_status_line(request.agent_name.clone(), status, Arc::clone(&screen)))
+    });
+    let asker = run_approval::terminal_prompt(&screen);
+    let report =
+        orchestrator.run(request, caller, status_sender, CancellationToken::new(), asker).await;
+    orchestrator.stop_all().await;
     if let Some(line) = line {
         let _ = line.await;
     }
     report
 }
 
-fn prompt(given: Option<&str>) -> io::Result<String> {
+fn read_task(given: Option<&str>) -> io::Result<String> {
     match given {
         Some(text) if text != "-" => Ok(text.to_owned()),
         _ => {
-            // One byte over the limit, so that the refusal is the same as over MCP.
+            // One byte over the limit, so that the error is the same as over MCP.
             let mut text = String::new();
             io::stdin().take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
             Ok(text)
@@ -125,15 +134,19 @@ fn prompt(given: Option<&str>) -> io::Result<String> {
     }
 }
 
-/// One line that says what is happening, gone while a person is asked and when the run is over.
-async fn live_line(agent: String, mut status: watch::Receiver<Status>, screen: Arc<Screen>) {
+/// Shows the status line until the run ends; hidden while an approval question is shown.
+async fn show_status_line(
+    agent: String,
+    mut status: watch::Receiver<RunStatus>,
+    screen: Arc<TerminalLock>,
+) {
     let mut wanted = screen.wanted();
     let since = Instant::now();
     loop {
-        let writing = screen.take().await;
+        let writing = screen.lock().await;
         let bar = spinner(&agent).with_elapsed(since.elapsed());
         let is_over = tokio::select! {
-            () = follow(&mut status, &bar) => true,
+            () = update_status(&mut status, &bar) => true,
             _ = wanted.wait_for(|wanted| *wanted) => false,
         };
         bar.finish_and_clear();
@@ -144,9 +157,9 @@ async fn live_line(agent: String, mut status: watch::Receiver<Status>, screen: A
     }
 }
 
-async fn follow(status: &mut watch::Receiver<Status>, bar: &ProgressBar) {
+async fn update_status(status: &mut watch::Receiver<RunStatus>, bar: &ProgressBar) {
     loop {
-        bar.set_message(status.borrow_and_update().line());
+        bar.set_message(status.borrow_and_update().summary());
         if status.changed().await.is_err() {
             return;
         }
@@ -158,52 +171,55 @@ fn spinner(agent: &str) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {wide_msg} {elapsed}") {
         bar.set_style(style);
     }
-    bar.set_prefix(without_controls(agent));
+    bar.set_prefix(strip_control_chars(agent));
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
 }
 
-fn show(report: &Report, json: bool) {
+fn print_report(report: &Report, json: bool) {
     if json {
-        render::json(&as_json(report));
+        output::print_json(&to_json(report));
         return;
     }
     match &report.outcome {
-        Outcome::Answered(answer) if terminal::shows_data() => {
-            render::data(without_controls(&answer.text));
+        Outcome::Answered(answer) if terminal::stdout_is_terminal() => {
+            output::print(strip_control_chars(&answer.text));
         }
-        Outcome::Answered(answer) => render::data(&answer.text),
+        Outcome::Answered(answer) => output::print(&answer.text),
         Outcome::Failed(failure) => {
-            render::talk(without_controls(&failure.sentence()));
+            output::print_message(strip_control_chars(&failure.full_message()));
             if let Some(partial) = &failure.partial {
-                render::talk("what it had written so far (not its answer):");
-                render::talk(without_controls(partial));
+                output::print_message("what it had written so far (not its answer):");
+                output::print_message(strip_control_chars(partial));
             }
         }
     }
     for denial in &report.denials {
-        render::talk(without_controls(&format!("denied: {} ({})", denial.tool, denial.rule)));
+        output::print_message(strip_control_chars(&format!(
+            "denied: {} ({})",
+            denial.tool, denial.rule
+        )));
     }
     for note in &report.notes {
-        render::talk(without_controls(&format!("note: {note}")));
+        output::print_message(strip_control_chars(&format!("note: {note}")));
     }
-    render::talk(summary(report));
+    output::print_message(format_summary(report));
 }
 
-/// `web-search · 12.4 s · 6 turns · $0.031`.
-fn summary(report: &Report) -> String {
+/// Formats the summary: `web-search · 12.4 s · 6 turns · $0.031`.
+fn format_summary(report: &Report) -> String {
     let seconds = std::time::Duration::from_millis(report.duration_ms).as_secs_f64();
-    let mut line = format!("{} · {seconds:.1} s", without_controls(&report.agent));
+    let mut line = format!("{} · {seconds:.1} s", strip_control_chars(&report.agent));
     if let Some(turns) = report.turns {
-        line.push_str(&format!(" · {turns} {}", if turns == 1 { "turn" } else { "turns" }));
+        line.push_str(&format!(" · {}", plural(turns, "turn")));
     }
     if let Some(cost) = report.cost_usd {
-        line.push_str(&format!(" · ${cost:.3}"));
+        line.push_str(&format!(" · {}", format_usd(cost)));
     }
     line
 }
 
-fn as_json(report: &Report) -> serde_json::Value {
+fn to_json(report: &Report) -> serde_json::Value {
     let mut value = json!({
         "agent": report.agent, "run_id": report.run_id.to_string(), "duration_ms": report.duration_ms,
         "session_id": report.session_id, "cost_usd": report.cost_usd, "turns": report.turns,
@@ -212,7 +228,7 @@ fn as_json(report: &Report) -> serde_json::Value {
     let part = match &report.outcome {
         Outcome::Answered(answer) => json!({ "result": answer.text, "output": answer.output }),
         Outcome::Failed(failure) => json!({
-            "error": failure.sentence(), "code": failure.code, "partial": failure.partial,
+            "error": failure.full_message(), "code": failure.code, "partial": failure.partial,
             "errors": (!failure.errors.is_empty()).then_some(&failure.errors),
         }),
     };
@@ -223,9 +239,9 @@ fn as_json(report: &Report) -> serde_json::Value {
     value
 }
 
-fn exit(report: &Report) -> Exit {
+fn exit_status(report: &Report) -> ExitStatus {
     match &report.outcome {
-        Outcome::Answered(_) => Exit::Success,
-        Outcome::Failed(failure) => Exit::Code(failure.code.exit_code()),
+        Outcome::Answered(_) => ExitStatus::Success,
+        Outcome::Failed(failure) => ExitStatus::Code(failure.code.exit_code()),
     }
 }

@@ -1,4 +1,4 @@
-//! Asking the person at the terminal, beside the line that says what is happening.
+//! Approval prompt on the terminal of `adjutant run`, coordinated with the status line.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
@@ -8,67 +8,68 @@ use std::thread;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Mutex, MutexGuard, watch};
 
-use super::{render, terminal};
-use crate::base::without_controls;
-use crate::call::{Asker, Asking, Nobody, Question, Reply};
+use crate::cli::{output, terminal};
+use crate::delegation::{
+    ApprovalAnswer, ApprovalFuture, ApprovalPrompt, ApprovalQuestion, NoApprover,
+};
+use crate::util::strip_control_chars;
 
 const PROMPT: &str = "allow [o]nce, allow for this [r]un, or [d]eny?";
-/// After so many answers that are none, it is a no.
-const PATIENCE: usize = 5;
+/// Unrecognized answers after which the request is denied.
+const MAX_ATTEMPTS: usize = 5;
 
-/// The way to the person who typed the command, where a terminal leads there.
-pub(super) fn at_terminal(screen: &Arc<Screen>) -> Arc<dyn Asker> {
-    match keyboard() {
-        Some(keyboard) if terminal::is_watched() => {
+/// Returns the terminal prompt, or `NoApprover` without a keyboard or if stderr is not a terminal.
+pub(crate) fn terminal_prompt(screen: &Arc<TerminalLock>) -> Arc<dyn ApprovalPrompt> {
+    match open_keyboard() {
+        Some(keyboard) if terminal::stderr_is_terminal() => {
             let lines = Mutex::new(Keyboard::Closed(Some(keyboard)));
-            Arc::new(TerminalAsker { lines, screen: Arc::clone(screen) })
+            Arc::new(TerminalPrompt { keyboard: lines, screen: Arc::clone(screen) })
         }
-        Some(_) | None => Arc::new(Nobody::because("`adjutant run` has no terminal")),
+        Some(_) | None => Arc::new(NoApprover::new("`adjutant run` has no terminal")),
     }
 }
 
-/// Who may write to the terminal: the live line, or a question.
+/// Lock on the terminal, shared by the status line and approval questions.
 #[derive(Default)]
-pub(super) struct Screen {
-    wanted: watch::Sender<bool>,
-    writing: Mutex<()>,
+pub(crate) struct TerminalLock {
+    question_pending: watch::Sender<bool>,
+    lock: Mutex<()>,
 }
 
-impl Screen {
-    /// Waits until nobody else writes.
-    pub(super) async fn take(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().await
+impl TerminalLock {
+    pub(crate) async fn lock(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().await
     }
 
-    /// Says whether a question wants the screen.
-    pub(super) fn wanted(&self) -> watch::Receiver<bool> {
-        self.wanted.subscribe()
+    /// Returns a channel that holds `true` while a question waits for the lock or holds it.
+    pub(crate) fn wanted(&self) -> watch::Receiver<bool> {
+        self.question_pending.subscribe()
     }
 }
 
-/// Gives the screen back, however the question ended.
-struct Turn<'s> {
-    screen: &'s Screen,
+/// Holds the terminal for one question; the status line may return when dropped.
+struct ScreenGuard<'s> {
+    screen: &'s TerminalLock,
     _writing: MutexGuard<'s, ()>,
 }
 
-impl<'s> Turn<'s> {
-    async fn begin(screen: &'s Screen) -> Self {
-        screen.wanted.send_replace(true);
-        Self { screen, _writing: screen.take().await }
+impl<'s> ScreenGuard<'s> {
+    async fn acquire(screen: &'s TerminalLock) -> Self {
+        screen.question_pending.send_replace(true);
+        Self { screen, _writing: screen.lock().await }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ScreenGuard<'_> {
     fn drop(&mut self) {
-        self.screen.wanted.send_replace(false);
+        self.screen.question_pending.send_replace(false);
     }
 }
 
-type Input = Box<dyn BufRead + Send>;
+type KeyboardInput = Box<dyn BufRead + Send>;
 
-/// Stdin where a person types there; where it carried the task, the terminal itself.
-fn keyboard() -> Option<Input> {
+/// Opens stdin if it is a terminal, else `/dev/tty`: stdin may carry the task.
+fn open_keyboard() -> Option<KeyboardInput> {
     if io::stdin().is_terminal() {
         return Some(Box::new(BufReader::new(io::stdin())));
     }
@@ -76,17 +77,17 @@ fn keyboard() -> Option<Input> {
     Some(Box::new(BufReader::new(terminal)))
 }
 
-/// Read from the first question on: before it, what is typed is not for us.
+/// Keyboard input, not read before the first question.
 enum Keyboard {
-    Closed(Option<Input>),
+    Closed(Option<KeyboardInput>),
     Open(UnboundedReceiver<String>),
 }
 
 impl Keyboard {
-    /// Forgets what was typed before the question was seen.
-    fn open(&mut self) -> Option<&mut UnboundedReceiver<String>> {
+    /// Starts reading on the first call and discards lines typed before the question.
+    fn lines(&mut self) -> Option<&mut UnboundedReceiver<String>> {
         if let Self::Closed(input) = self {
-            *self = Self::Open(lines_of(input.take()?));
+            *self = Self::Open(spawn_line_reader(input.take()?));
         }
         let Self::Open(lines) = self else { return None };
         while lines.try_recv().is_ok() {}
@@ -94,8 +95,8 @@ impl Keyboard {
     }
 }
 
-/// A thread of its own: a read of a terminal cannot be called back.
-fn lines_of(input: Input) -> UnboundedReceiver<String> {
+/// Reads lines on a separate thread, because a blocking read of a terminal cannot be cancelled.
+fn spawn_line_reader(input: KeyboardInput) -> UnboundedReceiver<String> {
     let (sender, lines) = unbounded_channel();
     thread::spawn(move || {
         for line in input.lines().map_while(Result::ok) {
@@ -107,48 +108,48 @@ fn lines_of(input: Input) -> UnboundedReceiver<String> {
     lines
 }
 
-struct TerminalAsker {
-    lines: Mutex<Keyboard>,
-    screen: Arc<Screen>,
+struct TerminalPrompt {
+    keyboard: Mutex<Keyboard>,
+    screen: Arc<TerminalLock>,
 }
 
-impl TerminalAsker {
-    async fn answer(&self, question: &Question) -> Reply {
-        let mut keyboard = self.lines.lock().await;
-        let _turn = Turn::begin(&self.screen).await;
-        let Some(lines) = keyboard.open() else { return gone() };
-        render::talk(without_controls(&question.text()));
-        for _ in 0..PATIENCE {
-            render::prompt(PROMPT);
-            match lines.recv().await.as_deref().map(understood) {
+impl TerminalPrompt {
+    async fn prompt_user(&self, question: &ApprovalQuestion) -> ApprovalAnswer {
+        let mut keyboard = self.keyboard.lock().await;
+        let _turn = ScreenGuard::acquire(&self.screen).await;
+        let Some(lines) = keyboard.lines() else { return terminal_closed() };
+        output::print_message(strip_control_chars(&question.text()));
+        for _ in 0..MAX_ATTEMPTS {
+            output::print_prompt(PROMPT);
+            match lines.recv().await.as_deref().map(parse_answer) {
                 Some(Some(reply)) => return reply,
                 Some(None) => {}
-                None => return gone(),
+                None => return terminal_closed(),
             }
         }
-        Reply::Deny
+        ApprovalAnswer::Deny
     }
 }
 
-impl Asker for TerminalAsker {
-    fn absence(&self) -> Option<String> {
+impl ApprovalPrompt for TerminalPrompt {
+    fn unavailable_reason(&self) -> Option<String> {
         None
     }
 
-    fn ask<'a>(&'a self, question: &'a Question) -> Asking<'a> {
-        Box::pin(self.answer(question))
+    fn ask<'a>(&'a self, question: &'a ApprovalQuestion) -> ApprovalFuture<'a> {
+        Box::pin(self.prompt_user(question))
     }
 }
 
-fn understood(line: &str) -> Option<Reply> {
+fn parse_answer(line: &str) -> Option<ApprovalAnswer> {
     match line.trim().to_lowercase().as_str() {
-        "o" | "once" | "y" | "yes" => Some(Reply::AllowOnce),
-        "r" | "run" => Some(Reply::AllowForRun),
-        "d" | "deny" | "n" | "no" => Some(Reply::Deny),
+        "o" | "once" | "y" | "yes" => Some(ApprovalAnswer::AllowOnce),
+        "r" | "run" => Some(ApprovalAnswer::AllowForRun),
+        "d" | "deny" | "n" | "no" => Some(ApprovalAnswer::Deny),
         _ => None,
     }
 }
 
-fn gone() -> Reply {
-    Reply::Unreachable { why: "the terminal was closed".to_owned() }
+fn terminal_closed() -> ApprovalAnswer {
+    ApprovalAnswer::Unreachable { why: "the terminal was closed".to_owned() }
 }

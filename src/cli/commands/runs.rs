@@ -1,20 +1,27 @@
-//! `adjutant runs list`, `adjutant runs show RUN` and `adjutant runs stop RUN`.
+//! `adjutant runs`: lists, shows and stops runs.
+
+use std::io;
 
 use clap::Subcommand;
 use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 
-use super::exit::Exit;
-use super::fit::fit_around;
-use super::render;
-use super::story::{ShowRun, recent, show};
-use crate::base::{RunId, now, one_line, shorten};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::commands::runs_show::{ShowRun, print_recent, show};
+use crate::cli::dispatch::usage_error;
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::{format_age, format_usd};
+use crate::cli::output;
+use crate::cli::table::{fit_width_around, plain_table};
 use crate::config::Settings;
-use crate::worker::{RunBoard, RunCard, Stopped, stop_run};
+use crate::runs::{RunEntry, RunRegistry, StopOutcome, stop_run};
+use crate::util::{RunId, one_line, shorten};
 
-/// What to do with the runs that are going on.
+/// Show what is running or has run, and end it
 #[derive(Debug, Subcommand)]
-pub(super) enum RunsCommand {
+#[command(
+    after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs show last\n  adjutant runs stop 8f3a"
+)]
+pub(crate) enum RunsCommand {
     /// Show what is running: agent, since when, what it does, pid, cost so far
     ///
     /// From any terminal, whichever `adjutant` of this project started it. Exit code 0.
@@ -47,106 +54,111 @@ pub(super) enum RunsCommand {
     },
 }
 
-pub(super) fn run(settings: &Settings, command: &RunsCommand) -> Exit {
-    let board = RunBoard::at(&settings.data_dir());
-    match command {
-        RunsCommand::List { all: true, json } => recent(settings, &waiting(&board), *json),
-        RunsCommand::List { all: false, json } => list(&board, *json),
-        RunsCommand::Show(arguments) => show(settings, arguments),
-        RunsCommand::Stop { run } => stop(&board, run),
+impl CliCommand for RunsCommand {
+    fn access(&self) -> CommandAccess {
+        match self {
+            Self::List { .. } | Self::Show(_) => CommandAccess::ReadsOnly,
+            Self::Stop { .. } => CommandAccess::ActsOrChanges,
+        }
+    }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let registry = RunRegistry::at(&settings.data_dir());
+        let done = match self {
+            Self::List { all: true, json } => {
+                idle_processes(&registry).map(|idle| print_recent(settings, &idle, *json))
+            }
+            Self::List { all: false, json } => list(&registry, *json),
+            Self::Show(arguments) => Ok(show(settings, arguments)),
+            Self::Stop { run } => stop(&registry, run),
+        };
+        done.unwrap_or_else(|error| usage_error(&error))
     }
 }
 
-/// Processes that wait for a call: warm ones, and those that keep a conversation.
-fn waiting(board: &RunBoard) -> Vec<RunCard> {
-    board.list().into_iter().filter(|card| card.idle).collect()
+/// Returns the idle processes: warm ones, and live ones that keep a session.
+fn idle_processes(registry: &RunRegistry) -> io::Result<Vec<RunEntry>> {
+    Ok(registry.list()?.into_iter().filter(|card| card.idle).collect())
 }
 
-fn list(board: &RunBoard, json: bool) -> Exit {
-    let mut cards = board.list();
+fn list(registry: &RunRegistry, json: bool) -> io::Result<ExitStatus> {
+    let mut cards = registry.list()?;
     cards.retain(|card| !card.idle);
     if json {
-        render::json(&cards);
+        output::print_json(&cards);
     } else if cards.is_empty() {
-        render::talk("nothing is running");
+        output::print_message("nothing is running");
     } else {
-        render::data(table(&cards));
+        output::print(table(&cards));
     }
-    Exit::Success
+    Ok(ExitStatus::Success)
 }
 
-pub(super) fn table(cards: &[RunCard]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(NOTHING)
-        .set_header(["RUN", "AGENT", "CALLER", "SINCE", "PID", "TURNS", "COST", "DOING"]);
+pub(crate) fn table(cards: &[RunEntry]) -> Table {
+    let mut table =
+        plain_table(["RUN", "AGENT", "CALLER", "SINCE", "PID", "TURNS", "COST", "DOING"]);
     for card in cards {
         table.add_row([
             card.run.to_string(),
             one_line(&card.agent),
             one_line(&card.caller),
-            age(card),
+            format_age(card.since),
             card.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             card.progress.turns.to_string(),
-            format!("${:.2}", card.progress.cost_usd),
+            format_usd(card.progress.cost_usd),
             shorten(&one_line(&card.progress.doing), 40),
         ]);
     }
-    fit_around(&mut table, 0);
+    fit_width_around(&mut table, 0);
     table
 }
 
-/// How long ago it began, in its largest unit.
-fn age(card: &RunCard) -> String {
-    let seconds = now().duration_since(card.since).as_secs().max(0);
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
-        _ => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
-    }
-}
-
-fn stop(board: &RunBoard, wanted: &str) -> Exit {
-    let mut found = board.list();
-    found.retain(|card| names_run(wanted, card.run));
-    match found.as_slice() {
-        [] => no(format_args!(
+fn stop(registry: &RunRegistry, wanted: &str) -> io::Result<ExitStatus> {
+    let mut found = registry.list()?;
+    found.retain(|card| matches_run_id(wanted, card.run));
+    Ok(match found.as_slice() {
+        [] => fail(format_args!(
             "no run `{}` is going on: `adjutant runs list` shows what is",
             one_line(wanted)
         )),
-        [card] => stop_card(board, card),
-        several => no(format_args!(
+        [card] => stop_entry(registry, card),
+        several => fail(format_args!(
             "`{}` could be any of {} runs: give more of the id",
             one_line(wanted),
             several.len()
         )),
-    }
+    })
 }
 
-/// Whether a run is meant: by its id, with or without dashes (`--json` writes them), or by the beginning or end of it.
-/// Ids begin with the time, so those of one minute differ only at their end.
-pub(super) fn names_run(wanted: &str, run: RunId) -> bool {
+/// Returns true if `wanted` is the id of the run, or a prefix or suffix of it, with or without dashes.
+///
+/// Suffixes count because ids begin with the time: those of one minute differ only at the end.
+pub(crate) fn matches_run_id(wanted: &str, run: RunId) -> bool {
     let id = run.to_string();
     let wanted = &wanted.replace('-', "");
     !wanted.is_empty() && (id.starts_with(wanted) || id.ends_with(wanted))
 }
 
-fn stop_card(board: &RunBoard, card: &RunCard) -> Exit {
-    match stop_run(board, card) {
-        Ok(Stopped::Over) => {
-            render::talk(format_args!("run {} of `{}` is over", card.run, one_line(&card.agent)));
-            Exit::Success
+fn stop_entry(registry: &RunRegistry, card: &RunEntry) -> ExitStatus {
+    match stop_run(registry, card) {
+        Ok(StopOutcome::Ended) => {
+            output::print_message(format_args!(
+                "run {} of `{}` is over",
+                card.run,
+                one_line(&card.agent)
+            ));
+            ExitStatus::Success
         }
-        Ok(Stopped::StillThere) => no(format_args!(
+        Ok(StopOutcome::Survived) => fail(format_args!(
             "run {} did not end: look at process {} and try again",
             card.run,
             card.pid.unwrap_or_default()
         )),
-        Err(error) => no(format_args!("run {} could not be told to stop: {error}", card.run)),
+        Err(error) => fail(format_args!("run {} could not be told to stop: {error}", card.run)),
     }
 }
 
-fn no(text: impl std::fmt::Display) -> Exit {
-    render::problem(text);
-    Exit::Failure
+fn fail(text: impl std::fmt::Display) -> ExitStatus {
+    output::print_error(text);
+    ExitStatus::Failure
 }

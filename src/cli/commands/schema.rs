@@ -1,22 +1,28 @@
-//! `adjutant schema [agent|defaults|sessions]`: JSON Schemas for editors.
+//! `adjutant schema [agent|defaults|sessions]`: prints JSON Schemas for editors.
 
 use clap::{Args, ValueEnum};
 
-use super::exit::Exit;
-use super::render;
 use crate::catalog::{agent_schema, defaults_schema};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::output;
+use crate::config::Settings;
 use crate::sessions::store_schema;
 
-/// What `schema` may be told.
+/// Print a JSON Schema, so that editors complete and check agent files
+///
+/// Exit code 0.
 #[derive(Debug, Args)]
-pub(super) struct SchemaArguments {
+#[command(after_long_help = "Examples:\n  adjutant schema > agent.schema.json\n  \
+    adjutant schema defaults > defaults.schema.json")]
+pub(crate) struct SchemaArguments {
     /// Of which file
-    #[arg(value_enum, default_value_t = File::Agent)]
-    file: File,
+    #[arg(value_enum, default_value_t = SchemaFile::Agent)]
+    file: SchemaFile,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum File {
+enum SchemaFile {
     /// The front matter of agents/<name>/agent.md
     Agent,
     /// agents/defaults.yaml
@@ -25,12 +31,18 @@ enum File {
     Sessions,
 }
 
-pub(super) fn run(arguments: &SchemaArguments) -> Exit {
-    // Printed as the types they are: turned into plain values first, their keys would lose their order.
-    match arguments.file {
-        File::Agent => render::json(&agent_schema()),
-        File::Defaults => render::json(&defaults_schema()),
-        File::Sessions => render::json(&store_schema()),
+impl CliCommand for SchemaArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ReadsOnly
     }
-    Exit::Success
+
+    fn run(&self, _settings: &Settings) -> ExitStatus {
+        // Serialized directly: a conversion to `serde_json::Value` would lose the order of the keys.
+        match self.file {
+            SchemaFile::Agent => output::print_json(&agent_schema()),
+            SchemaFile::Defaults => output::print_json(&defaults_schema()),
+            SchemaFile::Sessions => output::print_json(&store_schema()),
+        }
+        ExitStatus::Success
+    }
 }

@@ -1,17 +1,18 @@
-//! `adjutant serve`: the MCP server for a main agent.
+//! `adjutant serve`: the MCP server for a main agent, over stdio or HTTP.
 
 use std::sync::Arc;
 
 use clap::Args;
 
+use super::super::dispatch::usage_error;
+use super::super::runtime::{main_session_id, start_shutdown};
 use super::audit::audit_options;
-use super::dispatch::refuse;
-use super::exit::Exit;
-use super::http::HttpArguments;
-use super::runtime::{main_session, start_shutdown};
-use super::{logging, main_sessions, nesting, render, runtime};
-use crate::call::Orchestrator;
+use super::serve_http::HttpArguments;
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::{logging, main_session_watch, output, runtime};
 use crate::config::{GatewayOptions, Settings};
+use crate::delegation::Orchestrator;
 use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::server::{serve_http, serve_stdio, serve_stdio_and_http};
@@ -28,7 +29,7 @@ use crate::server::{serve_http, serve_stdio, serve_stdio_and_http};
   claude mcp add adjutant -- adjutant serve
   adjutant token new editor && adjutant serve --http 127.0.0.1:8080
   RUST_LOG=debug adjutant serve --log-format json")]
-pub(super) struct ServeArguments {
+pub(crate) struct ServeArguments {
     /// Who the client is, where nothing attests it
     #[arg(long, value_name = "NAME", default_value = "main")]
     caller: String,
@@ -44,48 +45,53 @@ pub(super) struct ServeArguments {
     log: logging::LogArguments,
 }
 
-pub(super) fn run(arguments: &ServeArguments, settings: Settings) -> Exit {
-    if let Some(refused) = nesting::refuse_inside_a_run("serve") {
-        return refused;
+impl CliCommand for ServeArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ActsOrChanges
     }
-    let options = match GatewayOptions::from_environment() {
-        Ok(options) => options,
-        Err(error) => {
-            render::problem(error);
-            return Exit::Usage;
-        }
-    };
-    logging::start(&arguments.log, "info");
-    let caller = Caller { session_id: main_session(), ..Caller::named(&arguments.caller) };
-    let watch = main_sessions::Watch::begin(&settings);
-    let exit = runtime::block_on(async {
-        let shutdown = match start_shutdown(&settings) {
-            Ok(shutdown) => shutdown,
-            Err(error) => return refuse(&error),
-        };
-        let server = match arguments.http.wanted() {
-            true => match arguments.http.bind(&settings).await {
-                Ok(server) => Some(server),
-                Err(error) => return refuse(&error),
-            },
-            false => None,
-        };
-        let gateway = Gateway::start_recording(&settings, options, audit_options(&settings));
-        let orchestrator = Orchestrator::start(settings, shutdown, Arc::clone(&gateway));
-        orchestrator.stay_ready();
-        orchestrator.keep_processes();
-        let ended = match server {
-            None => Box::pin(serve_stdio(orchestrator, gateway, caller)).await,
-            Some(server) if arguments.stdio => {
-                Box::pin(serve_stdio_and_http(orchestrator, gateway, caller, server)).await
-            }
-            Some(server) => {
-                Box::pin(serve_http(orchestrator, gateway, caller, server)).await;
-                Ok(())
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let settings = settings.clone();
+        let options = match GatewayOptions::from_environment() {
+            Ok(options) => options,
+            Err(error) => {
+                output::print_error(error);
+                return ExitStatus::Usage;
             }
         };
-        ended.map_or_else(|error| refuse(&error), |()| Exit::Success)
-    });
-    watch.end();
-    exit
+        logging::init(&self.log, "info");
+        let caller = Caller { session_id: main_session_id(), ..Caller::named(&self.caller) };
+        let watch = main_session_watch::MainSessionWatch::start(&settings);
+        let exit = runtime::block_on(async {
+            let shutdown = match start_shutdown(&settings) {
+                Ok(shutdown) => shutdown,
+                Err(error) => return usage_error(&error),
+            };
+            let server = match self.http.is_requested() {
+                true => match self.http.bind(&settings) {
+                    Ok(server) => Some(server),
+                    Err(error) => return usage_error(&error),
+                },
+                false => None,
+            };
+            let gateway =
+                Gateway::start_with_audit_options(&settings, options, audit_options(&settings));
+            let orchestrator = Orchestrator::start(settings, shutdown, Arc::clone(&gateway));
+            orchestrator.keep_servers_ready();
+            orchestrator.enable_process_pool();
+            let ended = match server {
+                None => Box::pin(serve_stdio(orchestrator, gateway, caller)).await,
+                Some(server) if self.stdio => {
+                    Box::pin(serve_stdio_and_http(orchestrator, gateway, caller, server)).await
+                }
+                Some(server) => {
+                    Box::pin(serve_http(orchestrator, gateway, caller, server)).await;
+                    Ok(())
+                }
+            };
+            ended.map_or_else(|error| usage_error(&error), |()| ExitStatus::Success)
+        });
+        watch.finish();
+        exit
+    }
 }

@@ -1,20 +1,20 @@
-//! The options of `--http`, shared by `serve` and `gateway`.
+//! HTTP flags shared by `serve` and `gateway`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::render;
+use crate::cli::output;
 use crate::config::Settings;
-use crate::server::http::{HttpError, HttpOptions, HttpServer, TlsFiles};
+use crate::server::{HttpError, HttpOptions, HttpServer, TlsFiles};
 
-/// Where the gateway listens when GATEWAY_TRANSPORT=http says no more.
-const USUAL_ADDRESS: &str = "127.0.0.1:8080";
+/// Listen address for `GATEWAY_TRANSPORT=http` without `--http`.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
 /// How HTTP is served.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "HTTP")]
-pub(super) struct HttpArguments {
+pub(crate) struct HttpArguments {
     /// Serve Streamable HTTP at this address, such as 127.0.0.1:8080; clients call /mcp there
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
@@ -45,19 +45,19 @@ pub(super) struct HttpArguments {
 }
 
 impl HttpArguments {
-    /// Whether HTTP was asked for by a flag.
-    pub(super) fn wanted(&self) -> bool {
+    /// Returns true if `--http` is given.
+    pub(crate) fn is_requested(&self) -> bool {
         self.http.is_some()
     }
 
-    /// Listens where the flags say, and says where that is.
-    pub(super) async fn bind(&self, settings: &Settings) -> Result<HttpServer, HttpError> {
+    /// Binds the listener, prints its URL and warns about `--insecure-local`.
+    pub(crate) fn bind(&self, settings: &Settings) -> Result<HttpServer, HttpError> {
         let options = self.options()?;
         let open = options.insecure_local;
-        let server = HttpServer::bind(&settings.data_dir(), options).await?;
-        render::talk(format_args!("serving MCP at {}", server.url()));
+        let server = HttpServer::bind(&settings.data_dir(), options)?;
+        output::print_message(format_args!("serving MCP at {}", server.url()));
         if open {
-            render::talk(
+            output::print_message(
                 "WARNING: --insecure-local: every program and every user of this machine can call without a token",
             );
         }
@@ -65,7 +65,7 @@ impl HttpArguments {
     }
 
     fn options(&self) -> Result<HttpOptions, HttpError> {
-        let usual = HttpOptions::at(self.http.as_deref().unwrap_or(USUAL_ADDRESS))?;
+        let usual = HttpOptions::at(self.http.as_deref().unwrap_or(DEFAULT_ADDRESS))?;
         let tls = self.tls_cert.clone().zip(self.tls_key.clone());
         Ok(HttpOptions {
             insecure_local: self.insecure_local,

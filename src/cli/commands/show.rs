@@ -1,25 +1,33 @@
-//! `adjutant show AGENT`: the effective contract, every setting with where it came from.
+//! `adjutant show AGENT`: prints the effective settings of an agent, each with its source.
 
 use clap::Args;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{Table, TableComponent};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::exit::Exit;
-use super::fit::fit;
-use super::matrix::{ServerTools, agent_tools};
-use super::{problems, render};
-use crate::base::{nearest, shorten, without_controls};
-use crate::catalog::{Agent, Diagnostic, Entry, Setting, Snapshot, Source, contract};
+use crate::catalog::{
+    Agent, CatalogEntry, Diagnostic, EffectiveSetting, SettingSource, Snapshot, effective_settings,
+};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::commands::matrix::{ServerTools, agent_tools};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::plural;
+use crate::cli::table::ruled_table;
+use crate::cli::{diagnostics, output};
 use crate::config::Settings;
 use crate::policy::builtin_tools;
+use crate::util::{nearest_names, shorten, strip_control_chars};
 
-const VALUE_CHARACTERS: usize = 2_000;
+const MAX_VALUE_CHARS: usize = 2_000;
 
-/// What `show` may be told.
+/// Show what an agent's file means, every setting with where it came from
+///
+/// Variables such as ${API_KEY} are shown as they were written; they are put in only when the agent
+/// is started. Exit code 0; 1 if the agent is broken; 2 if there is no such agent.
 #[derive(Debug, Args)]
-pub(super) struct ShowArguments {
+#[command(after_long_help = "Examples:\n  adjutant show web-search\n  \
+    adjutant show web-search --json | jq '.settings[] | select(.key == \"timeout_ms\")'")]
+pub(crate) struct ShowArguments {
     /// The agent's name
     agent: String,
 
@@ -29,11 +37,11 @@ pub(super) struct ShowArguments {
 }
 
 #[derive(Serialize)]
-struct Report<'r> {
+struct AgentReport<'r> {
     name: &'r str,
     state: &'static str,
     file: String,
-    settings: Vec<Setting>,
+    settings: Vec<EffectiveSetting>,
     builtin_tools: Option<Vec<String>>,
     mcp_tools: Option<Vec<ServerTools>>,
     prompt: Option<&'r str>,
@@ -41,30 +49,41 @@ struct Report<'r> {
     diagnostics: &'r [Diagnostic],
 }
 
-pub(super) fn run(settings: &Settings, arguments: &ShowArguments) -> Exit {
-    let snapshot = Snapshot::load(settings);
-    let Some(entry) = snapshot.get(&arguments.agent) else {
-        return say_unknown(&snapshot, &arguments.agent);
-    };
-    let held = entry.agent().map(|agent| contract(settings, agent)).unwrap_or_default();
-    if arguments.json {
-        render::json(&report(settings, entry, held));
-    } else {
-        show(settings, entry, &held);
+impl CliCommand for ShowArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ReadsOnly
     }
-    if entry.agent().is_some() { Exit::Success } else { Exit::Failure }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let snapshot = Snapshot::load(settings);
+        let Some(entry) = snapshot.get(&self.agent) else {
+            return report_unknown_agent(&snapshot, &self.agent);
+        };
+        let held =
+            entry.agent().map(|agent| effective_settings(settings, agent)).unwrap_or_default();
+        if self.json {
+            output::print_json(&build_report(settings, entry, held));
+        } else {
+            print_agent(settings, entry, &held);
+        }
+        if entry.agent().is_some() { ExitStatus::Success } else { ExitStatus::Failure }
+    }
 }
 
-fn report<'r>(settings: &Settings, entry: &'r Entry, held: Vec<Setting>) -> Report<'r> {
+fn build_report<'r>(
+    settings: &Settings,
+    entry: &'r CatalogEntry,
+    effective: Vec<EffectiveSetting>,
+) -> AgentReport<'r> {
     let relative = |path: &std::path::Path| {
         path.strip_prefix(&settings.root).unwrap_or(path).display().to_string()
     };
     let agent = entry.agent();
-    Report {
+    AgentReport {
         name: &entry.name,
         state: if agent.is_some() { "ok" } else { "broken" },
         file: relative(&entry.file),
-        settings: held,
+        settings: effective,
         builtin_tools: agent.map(|agent| builtin_tools(agent)),
         mcp_tools: agent.map(|agent| agent_tools(settings, agent)),
         prompt: agent.map(|agent| agent.prompt.as_str()),
@@ -73,43 +92,43 @@ fn report<'r>(settings: &Settings, entry: &'r Entry, held: Vec<Setting>) -> Repo
     }
 }
 
-fn show(settings: &Settings, entry: &Entry, held: &[Setting]) {
+fn print_agent(settings: &Settings, entry: &CatalogEntry, held: &[EffectiveSetting]) {
     if !entry.diagnostics.is_empty() {
-        render::talk(problems::render(&entry.diagnostics, &settings.root).trim_end());
+        output::print_message(diagnostics::render(&entry.diagnostics, &settings.root).trim_end());
     }
     match entry.agent() {
-        Some(agent) => render::data(format_args!(
+        Some(agent) => output::print(format_args!(
             "{}\nbuilt-in tools: {}\n{}\n{}",
             table(held),
-            about_tools(agent),
-            about_servers(settings, agent),
-            about_prompt(agent)
+            format_builtin_tools(agent),
+            format_mcp_tools(settings, agent),
+            format_prompt(agent)
         )),
-        None => render::talk(format_args!(
+        None => output::print_message(format_args!(
             "\n`{}` is broken and cannot be run; nothing in its file counts",
             entry.name
         )),
     }
 }
 
-/// The built-in tools that are left of what was granted and taken away.
-fn about_tools(agent: &Agent) -> String {
+/// Formats the built-in tools that remain after grants and denials.
+fn format_builtin_tools(agent: &Agent) -> String {
     let tools = builtin_tools(agent);
     if tools.is_empty() { "none".to_owned() } else { tools.join(", ") }
 }
 
-/// The same for the tools of its servers, as far as files name them.
-fn about_servers(settings: &Settings, agent: &Agent) -> String {
+/// Formats the permitted tools of the agent's servers, as far as files name them.
+fn format_mcp_tools(settings: &Settings, agent: &Agent) -> String {
     let servers = agent_tools(settings, agent);
     if servers.is_empty() {
         return "MCP tools: none".to_owned();
     }
     let lines: Vec<String> = servers.iter().flat_map(ServerTools::lines).collect();
-    format!("MCP tools:\n{}", without_controls(&lines.join("\n")))
+    format!("MCP tools:\n{}", strip_control_chars(&lines.join("\n")))
 }
 
-fn about_prompt(agent: &Agent) -> String {
-    let lines = problems::plural(agent.prompt.lines().count(), "line");
+fn format_prompt(agent: &Agent) -> String {
+    let lines = plural(agent.prompt.lines().count(), "line");
     let memory = match (&agent.memory, agent.session) {
         (Some(_), true) => ", then memory.md",
         (Some(_), false) => "; memory.md is used only with `session: true`",
@@ -118,43 +137,40 @@ fn about_prompt(agent: &Agent) -> String {
     format!("system prompt: {lines}{memory}")
 }
 
-fn table(held: &[Setting]) -> Table {
-    let mut table = Table::new();
+fn table(effective: &[EffectiveSetting]) -> Table {
+    let mut table = ruled_table(["setting", "value", "from"]);
     table
-        .load_preset(UTF8_HORIZONTAL_ONLY)
-        .set_header(["setting", "value", "from"])
         .remove_style(TableComponent::HorizontalLines)
         .remove_style(TableComponent::MiddleIntersections);
-    fit(&mut table);
-    for Setting { key, value, source } in held {
-        let value = shorten(&readable(value), VALUE_CHARACTERS);
-        table.add_row([(*key).to_owned(), without_controls(&value), origin(source)]);
+    for EffectiveSetting { key, value, source } in effective {
+        let value = shorten(&format_value(value), MAX_VALUE_CHARS);
+        table.add_row([(*key).to_owned(), strip_control_chars(&value), format_source(source)]);
     }
     table
 }
 
-fn origin(source: &Source) -> String {
+fn format_source(source: &SettingSource) -> String {
     match source {
-        Source::File { file, line } => {
+        SettingSource::File { file, line } => {
             let name = file.file_name().unwrap_or(file.as_os_str());
             format!("{} line {line}", name.display())
         }
-        Source::BuiltIn => "built-in default".to_owned(),
+        SettingSource::BuiltIn => "built-in default".to_owned(),
     }
 }
 
-/// A value for people: no quotes around text, one item per line, nothing that says nothing.
-fn readable(value: &Value) -> String {
+/// Formats a value: text without quotes, one item per line, no empty or false members.
+fn format_value(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(items) if items.is_empty() => "none".to_owned(),
-        Value::Array(items) => items.iter().map(readable).collect::<Vec<_>>().join("\n"),
+        Value::Array(items) => items.iter().map(format_value).collect::<Vec<_>>().join("\n"),
         Value::Object(members) => {
             let lines: Vec<String> = members
                 .iter()
-                .filter(|(_, value)| says_something(value))
-                .map(|(key, value)| format!("{key}: {}", readable(value).replace('\n', ", ")))
+                .filter(|(_, value)| has_content(value))
+                .map(|(key, value)| format!("{key}: {}", format_value(value).replace('\n', ", ")))
                 .collect();
             if lines.is_empty() { "–".to_owned() } else { lines.join("\n") }
         }
@@ -162,24 +178,24 @@ fn readable(value: &Value) -> String {
     }
 }
 
-fn says_something(value: &Value) -> bool {
+fn has_content(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::Array(items) => !items.is_empty(),
-        Value::Object(members) => members.values().any(says_something),
+        Value::Object(members) => members.values().any(has_content),
         Value::Bool(true) | Value::Number(_) | Value::String(_) => true,
     }
 }
 
-/// Says that there is no such agent, with the nearest names.
-fn say_unknown(snapshot: &Snapshot, name: &str) -> Exit {
+/// Prints an error with similar agent names and returns exit status 2.
+fn report_unknown_agent(snapshot: &Snapshot, name: &str) -> ExitStatus {
     let names = snapshot.entries().iter().map(|entry| entry.name.as_str());
-    let near = nearest(name, names);
+    let near = nearest_names(name, names);
     let way_out = match near.as_slice() {
         [] => "`adjutant list` shows the agents there are".to_owned(),
         near => format!("did you mean `{}`?", near.join("` or `")),
     };
-    let name = without_controls(&shorten(name, 80));
-    render::problem(format_args!("there is no agent `{name}`: {way_out}"));
-    Exit::Usage
+    let name = strip_control_chars(&shorten(name, 80));
+    output::print_error(format_args!("there is no agent `{name}`: {way_out}"));
+    ExitStatus::Usage
 }

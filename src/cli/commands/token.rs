@@ -1,23 +1,27 @@
-//! `adjutant token new`, `list` and `revoke`: who may come in over HTTP.
+//! `adjutant token`: creates, lists and revokes the bearer tokens of HTTP callers.
 
 use std::time::Duration;
 
 use clap::Subcommand;
 use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use serde_json::{Value, json};
 
-use super::dispatch::refuse;
-use super::exit::Exit;
-use super::fit::fit_around;
-use super::{nesting, render};
-use crate::base::{Timestamp, nearest, now, parse_age};
+use super::super::dispatch::usage_error;
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::format_time;
+use crate::cli::output;
+use crate::cli::table::{fit_width_around, plain_table};
 use crate::config::Settings;
-use crate::identity::{TokenEntry, TokenError, TokenFile};
+use crate::identity::{TokenEntry, TokenError, TokenStore};
+use crate::util::{Timestamp, nearest_names, now, parse_age};
 
-/// What to do with the tokens for `--http`.
+/// Make, show and revoke the tokens of callers that come over HTTP
 #[derive(Debug, Subcommand)]
-pub(super) enum TokenCommand {
+#[command(
+    after_long_help = "Examples:\n  adjutant token new ci-bot --expires 30d\n  adjutant token list"
+)]
+pub(crate) enum TokenCommand {
     /// Make a token for a caller, and print it this once
     ///
     /// Whoever shows the token over HTTP *is* that caller: for `allowed_callers`, for the gateway's rules and
@@ -57,18 +61,25 @@ pub(super) enum TokenCommand {
     },
 }
 
-pub(super) fn run(settings: &Settings, command: &TokenCommand) -> Exit {
-    // An agent that could make tokens could be anybody.
-    if let Some(refused) = nesting::refuse_inside_a_run("token") {
-        return refused;
+impl CliCommand for TokenCommand {
+    fn access(&self) -> CommandAccess {
+        match self {
+            // The list is useful only together with creating and revoking tokens.
+            Self::New { .. } | Self::List { .. } | Self::Revoke { .. } => {
+                CommandAccess::ActsOrChanges
+            }
+        }
     }
-    let file = TokenFile::new(&settings.data_dir());
-    let done = match command {
-        TokenCommand::New { caller, expires, json } => new(&file, caller, *expires, *json),
-        TokenCommand::List { json } => list(&file, *json),
-        TokenCommand::Revoke { which } => revoke(&file, which),
-    };
-    done.unwrap_or_else(|error| refuse(&error))
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let file = TokenStore::new(&settings.data_dir());
+        let done = match self {
+            Self::New { caller, expires, json } => create(&file, caller, *expires, *json),
+            Self::List { json } => list(&file, *json),
+            Self::Revoke { which } => revoke(&file, which),
+        };
+        done.unwrap_or_else(|error| usage_error(&error))
+    }
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {
@@ -78,85 +89,83 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn new(
-    file: &TokenFile,
+fn create(
+    file: &TokenStore,
     caller: &str,
     expires: Option<Duration>,
     json: bool,
-) -> Result<Exit, TokenError> {
+) -> Result<ExitStatus, TokenError> {
     let (entry, text) = file.add(caller, expires)?;
     if json {
-        let mut shown = described(&entry);
+        let mut shown = token_json(&entry);
         if let Some(shown) = shown.as_object_mut() {
             shown.insert("token".to_owned(), text.expose().into());
         }
-        render::json(&shown);
+        output::print_json(&shown);
     } else {
-        // The token alone on stdout, so that it can go straight into a variable.
-        render::data(text.expose());
-        let end = entry.expires.map_or("until it is revoked".to_owned(), |at| until(at, now()));
-        render::talk(format_args!(
+        // Only the token goes to stdout, so that a shell can assign it to a variable.
+        output::print(text.expose());
+        let end =
+            entry.expires.map_or("until it is revoked".to_owned(), |at| format_expiry(at, now()));
+        output::print_message(format_args!(
             "token `{}` for `{caller}`, good {end}; it is not shown again",
             entry.id
         ));
     }
-    Ok(Exit::Success)
+    Ok(ExitStatus::Success)
 }
 
-fn list(file: &TokenFile, json: bool) -> Result<Exit, TokenError> {
-    let entries = file.entries()?;
+fn list(file: &TokenStore, json: bool) -> Result<ExitStatus, TokenError> {
+    let table = file.read()?;
+    let entries = table.as_ref().map_or(&[][..], |table| &table.tokens);
     if json {
-        render::json(&entries.iter().map(described).collect::<Vec<_>>());
+        output::print_json(&entries.iter().map(token_json).collect::<Vec<_>>());
     } else if entries.is_empty() {
-        render::talk("there are no tokens; make one with `adjutant token new CALLER`");
+        output::print_message("there are no tokens; make one with `adjutant token new CALLER`");
     } else {
-        render::data(table(&entries));
+        output::print(token_rows(entries));
     }
-    Ok(Exit::Success)
+    Ok(ExitStatus::Success)
 }
 
-fn revoke(file: &TokenFile, which: &str) -> Result<Exit, TokenError> {
-    let known = file.entries()?;
+fn revoke(file: &TokenStore, which: &str) -> Result<ExitStatus, TokenError> {
+    let known = file.read()?;
     let gone = file.revoke(which)?;
     for entry in &gone {
-        render::data(format_args!("revoked `{}` of `{}`", entry.id, entry.caller));
+        output::print(format_args!("revoked `{}` of `{}`", entry.id, entry.caller));
     }
     if !gone.is_empty() {
-        return Ok(Exit::Success);
+        return Ok(ExitStatus::Success);
     }
-    let names = known.iter().flat_map(|entry| [entry.id.as_str(), entry.caller.as_str()]);
-    let hint = nearest(which, names).first().map(|near| format!("; is `{near}` meant?"));
-    render::problem(format_args!(
+    let known = known.iter().flat_map(|table| &table.tokens);
+    let names = known.flat_map(|entry| [entry.id.as_str(), entry.caller.as_str()]);
+    let hint = nearest_names(which, names).first().map(|near| format!("; is `{near}` meant?"));
+    output::print_error(format_args!(
         "there is no token `{which}` and no token of such a caller{}",
         hint.unwrap_or_default()
     ));
-    Ok(Exit::Failure)
+    Ok(ExitStatus::Failure)
 }
 
-fn table(entries: &[TokenEntry]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(NOTHING).set_header(["ID", "CALLER", "MADE", "GOOD"]);
+fn token_rows(entries: &[TokenEntry]) -> Table {
+    let mut table = plain_table(["ID", "CALLER", "MADE", "GOOD"]);
     let at = now();
     for entry in entries {
-        let good = entry.expires.map_or("until revoked".to_owned(), |end| until(end, at));
-        table.add_row([entry.id.clone(), entry.caller.clone(), day(entry.created), good]);
+        let good = entry.expires.map_or("until revoked".to_owned(), |end| format_expiry(end, at));
+        table.add_row([entry.id.clone(), entry.caller.clone(), format_time(entry.created), good]);
     }
-    fit_around(&mut table, 0);
+    fit_width_around(&mut table, 0);
     table
 }
 
-fn described(entry: &TokenEntry) -> Value {
+fn token_json(entry: &TokenEntry) -> Value {
     json!({
         "id": entry.id, "caller": entry.caller, "created": entry.created, "expires": entry.expires,
         "expired": entry.is_expired(now()),
     })
 }
 
-fn until(end: Timestamp, at: Timestamp) -> String {
+fn format_expiry(end: Timestamp, at: Timestamp) -> String {
     let word = if end <= at { "no more, since" } else { "until" };
-    format!("{word} {}", day(end))
-}
-
-fn day(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%d %H:%M UTC").to_string()
+    format!("{word} {}", format_time(end))
 }

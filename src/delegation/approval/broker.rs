@@ -1,94 +1,100 @@
-//! Approval: a call that no rule decides goes to a person, and without one it is refused. Every question and answer is audited.
+//! Approval of tool calls that no rule decides: a person is asked; if nobody can be, the call is
+//! denied.
+//!
+//! Every question and every result is written to the audit log before it takes effect.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::approval_scope::Scope;
-use super::asking::{Asker, Question, Reply};
-use super::prepare;
-use super::redact::{redact, redact_value};
-use super::status::StatusBoard;
-use crate::base::{RunId, one_line, shorten, without_controls};
+use super::super::secrets::{redact, redact_value, server_secrets};
+use super::super::status::WeakStatusSender;
+use super::grant::ApprovalGrant;
+use super::prompt::{ApprovalAnswer, ApprovalPrompt, ApprovalQuestion};
+use crate::audit::AuditEntry;
 use crate::catalog::{Agent, RuleText};
-use crate::claude::{ApprovalRequest, summarize_tool};
+use crate::claude::{PermissionRequest, summarize_tool};
 use crate::gateway::Gateway;
 use crate::identity::{Caller, KnownBy};
-use crate::policy::{Decision, Pattern};
-use crate::record::{AuditLine, Secret};
+use crate::policy::Decision;
+use crate::util::{Mutex, Pattern, RunId, Secret, one_line, shorten, strip_control_chars};
 
-/// How much of the arguments a person sees; the end counts too, since something could hide there.
-const SHOWN_BEFORE: usize = 500;
-const SHOWN_AFTER: usize = 250;
-const ADVICE: &str = "Do without it, and say so in your answer.";
+/// Characters of the arguments that a person is shown: the first 500 and the last 250, because
+/// something harmful could stand at the end.
+const ARGUMENT_HEAD_CHARS: usize = 500;
+const ARGUMENT_TAIL_CHARS: usize = 250;
+const DENIAL_ADVICE: &str = "Do without it, and say so in your answer.";
 
-/// What one run may ask of people, and what they have allowed it.
-pub(super) struct Approvals {
+/// Decides the approvals of one run and holds the grants that a person gave it.
+pub(crate) struct ApprovalBroker {
     run: RunId,
     caller: String,
-    asker: Arc<dyn Asker>,
+    prompt: Arc<dyn ApprovalPrompt>,
     gateway: Arc<Gateway>,
-    granted: Mutex<Vec<Scope>>,
-    /// One question at a time: the answer to one may answer the next.
-    turn: Semaphore,
+    grants: Mutex<Vec<ApprovalGrant>>,
+    /// Allows one question at a time: an answer "for this run" may decide the next question.
+    question_permit: Semaphore,
 }
 
-/// How a request for approval ended.
+/// Result of a request for approval.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum ApprovalResult {
     Allowed,
     Denied {
-        /// For the report.
         rule: String,
-        /// For the model.
+        /// Sent to the model.
         message: String,
     },
 }
 
-/// A decision, with how it came to be: `by` for the audit log's rule, `because` for its sentence.
-struct Decided {
+/// Decision with its origin: `by` is the rule of the audit entry, `because` its reason.
+struct ApprovalDecision {
     decision: Decision,
-    by: &'static str,
-    because: String,
+    rule: &'static str,
+    reason: String,
 }
 
-impl Approvals {
-    pub(super) fn new(
+impl ApprovalBroker {
+    pub(crate) fn new(
         run: RunId,
         caller: &Caller,
-        asker: Arc<dyn Asker>,
+        asker: Arc<dyn ApprovalPrompt>,
         gateway: &Arc<Gateway>,
     ) -> Arc<Self> {
         Arc::new(Self {
             run,
             caller: caller.name.clone(),
-            asker,
+            prompt: asker,
             gateway: Arc::clone(gateway),
-            granted: Mutex::default(),
-            turn: Semaphore::new(1),
+            grants: Mutex::default(),
+            question_permit: Semaphore::new(1),
         })
     }
 
-    /// Allowed before, allowed now, or refused.
-    pub(super) async fn decide(
+    /// Decides one call: by an earlier grant, or by asking a person.
+    ///
+    /// The call is denied if the audit entry cannot be written.
+    pub(crate) async fn decide(
         &self,
         agent: &Agent,
-        request: &ApprovalRequest,
-        board: &StatusBoard,
-    ) -> Verdict {
-        let matter = Matter::new(agent, request);
-        let decided = self.decided(&matter, board).await;
-        match self.write_down(&matter, &decided) {
-            Ok(()) => matter.verdict(&decided),
-            Err(unwritten) => matter.verdict(&unwritten),
+        request: &PermissionRequest,
+        status: &WeakStatusSender,
+    ) -> ApprovalResult {
+        let case = ApprovalCase::new(agent, request);
+        let decided = self.decide_unaudited(&case, status).await;
+        match self.write_audit_entry(&case, &decided).await {
+            Ok(()) => case.result(&decided),
+            Err(unwritten) => case.result(&unwritten),
         }
     }
 
-    /// Writes down a tool that was refused before anybody could be asked. It stays refused where that cannot be written.
-    pub(super) fn refused(
+    /// Writes the audit entry of a tool call that was denied without asking a person.
+    ///
+    /// Does not wait for the write, and ignores its errors: the call is denied in any case.
+    pub(crate) fn audit_denial(
         &self,
         agent: &Agent,
         (tool, call): (&str, &str),
@@ -96,106 +102,142 @@ impl Approvals {
         reason: &str,
     ) {
         let mut arguments = input.clone();
-        redact_value(&mut arguments, &prepare::secrets(agent));
-        let mut line = self.draft("tool_use", agent, tool, call);
+        redact_value(&mut arguments, &server_secrets(agent));
+        let mut line = self.draft_entry("tool_use", agent, tool, call);
         line.decision = Some(Decision::Deny);
         line.reason = Some(reason.to_owned());
         line.arguments = Some(arguments);
-        let _ = self.gateway.write_down(&line);
+        self.gateway.try_write_audit_entry(line);
     }
 
-    async fn decided(&self, matter: &Matter<'_>, board: &StatusBoard) -> Decided {
-        if let Some(before) = self.allowed_before(matter) {
+    async fn decide_unaudited(
+        &self,
+        matter: &ApprovalCase<'_>,
+        status: &WeakStatusSender,
+    ) -> ApprovalDecision {
+        if let Some(before) = self.find_grant(matter) {
             return before;
         }
-        if let Some(why) = self.asker.absence() {
+        if let Some(why) = self.prompt.unavailable_reason() {
             return denied("nobody", format!("nobody can be asked: {why}"));
         }
-        // Closed by nobody; a permit that does not come is a refusal all the same.
-        let Ok(_turn) = self.turn.acquire().await else {
+        // The semaphore is never closed; if it were, the call would be denied.
+        let Ok(_turn) = self.question_permit.acquire().await else {
             return denied("nobody", "nobody can be asked any more".to_owned());
         };
-        match self.allowed_before(matter) {
+        match self.find_grant(matter) {
             Some(before) => before,
-            None => self.ask(matter, board).await,
+            None => self.ask_person(matter, status).await,
         }
     }
 
-    fn allowed_before(&self, matter: &Matter<'_>) -> Option<Decided> {
+    fn find_grant(&self, matter: &ApprovalCase<'_>) -> Option<ApprovalDecision> {
         let request = matter.request;
-        let granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
-        let covers = |scope: &&Scope| scope.covers(&request.tool_name, &request.input);
+        let granted = self.grants.lock();
+        let covers = |scope: &&ApprovalGrant| scope.covers(&request.tool_name, &request.input);
         let scope = granted.iter().find(covers)?;
         let because =
-            format!("the person at `{}` allowed {} for this run", self.caller, scope.words());
-        Some(Decided { decision: Decision::Allow, by: "allowed_for_run", because })
+            format!("the person at `{}` allowed {} for this run", self.caller, scope.describe());
+        Some(ApprovalDecision {
+            decision: Decision::Allow,
+            rule: "allowed_for_run",
+            reason: because,
+        })
     }
 
-    async fn ask(&self, matter: &Matter<'_>, board: &StatusBoard) -> Decided {
-        let asked = self.line("approval_question", matter);
-        if self.gateway.write_down(&asked).is_err() {
-            return unwritten();
+    async fn ask_person(
+        &self,
+        matter: &ApprovalCase<'_>,
+        status: &WeakStatusSender,
+    ) -> ApprovalDecision {
+        let asked = self.case_entry("approval_question", matter);
+        if self.gateway.write_audit_entry(asked).await.is_err() {
+            return audit_failed();
         }
-        board.doing(&format!("waiting for a person to allow {}", matter.what));
+        if let Some(status) = status.upgrade() {
+            status.set_activity(&format!("waiting for a person to allow {}", matter.summary));
+        }
         let question = matter.question();
-        let mut open = Open { approvals: self, matter, answered: false };
-        let reply = timeout(question.patience, self.asker.ask(&question)).await;
-        open.answered = true;
-        if reply == Ok(Reply::AllowForRun) {
-            let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
-            granted.push(matter.scope.clone());
+        let mut open = PendingQuestion { broker: self, case: matter, is_answered: false };
+        let reply = timeout(question.timeout, self.prompt.ask(&question)).await;
+        open.is_answered = true;
+        if reply == Ok(ApprovalAnswer::AllowForRun) {
+            let mut granted = self.grants.lock();
+            granted.push(matter.grant.clone());
         }
-        self.meaning(reply.ok(), &question)
+        self.to_decision(reply.ok(), &question)
     }
 
-    fn meaning(&self, reply: Option<Reply>, question: &Question) -> Decided {
+    fn to_decision(
+        &self,
+        reply: Option<ApprovalAnswer>,
+        question: &ApprovalQuestion,
+    ) -> ApprovalDecision {
         let caller = &self.caller;
-        let allow = |by, because| Decided { decision: Decision::Allow, by, because };
+        let allow =
+            |by, because| ApprovalDecision { decision: Decision::Allow, rule: by, reason: because };
         match reply {
-            Some(Reply::AllowOnce) => {
+            Some(ApprovalAnswer::AllowOnce) => {
                 allow("allow_once", format!("the person at `{caller}` allowed it once"))
             }
-            Some(Reply::AllowForRun) => allow(
+            Some(ApprovalAnswer::AllowForRun) => allow(
                 "allow_for_run",
-                format!("the person at `{caller}` allowed {} for this run", question.lasting),
+                format!("the person at `{caller}` allowed {} for this run", question.grant_scope),
             ),
-            Some(Reply::Deny) => denied("deny", format!("the person at `{caller}` said no")),
-            Some(Reply::Dismissed) => {
+            Some(ApprovalAnswer::Deny) => {
+                denied("deny", format!("the person at `{caller}` said no"))
+            }
+            Some(ApprovalAnswer::Dismissed) => {
                 denied("dismissed", format!("the question was put away at `{caller}`, unanswered"))
             }
-            Some(Reply::Unreachable { why }) => {
+            Some(ApprovalAnswer::Unreachable { why }) => {
                 denied("nobody", format!("nobody can be asked: {why}"))
             }
             None => {
-                let seconds = question.patience.as_secs_f64();
+                let seconds = question.timeout.as_secs_f64();
                 denied("timeout", format!("nobody answered within {seconds} s"))
             }
         }
     }
 
-    fn write_down(&self, matter: &Matter<'_>, decided: &Decided) -> Result<(), Decided> {
-        let mut line = self.line("approval", matter);
-        line.decision = Some(decided.decision);
-        line.rule = Some(decided.by.to_owned());
-        line.reason = Some(format!("{}; {}", matter.why, decided.because));
-        line.latency_us = u64::try_from(matter.since.elapsed().as_micros()).ok();
-        self.gateway.write_down(&line).map_err(|_| unwritten())
+    async fn write_audit_entry(
+        &self,
+        matter: &ApprovalCase<'_>,
+        decided: &ApprovalDecision,
+    ) -> Result<(), ApprovalDecision> {
+        let entry = self.decision_entry(matter, decided);
+        self.gateway.write_audit_entry(entry).await.map_err(|_| audit_failed())
     }
 
-    fn line(&self, operation: &'static str, matter: &Matter<'_>) -> AuditLine {
+    fn decision_entry(&self, matter: &ApprovalCase<'_>, decided: &ApprovalDecision) -> AuditEntry {
+        let mut line = self.case_entry("approval", matter);
+        line.decision = Some(decided.decision);
+        line.rule = Some(decided.rule.to_owned());
+        line.reason = Some(format!("{}; {}", matter.cause, decided.reason));
+        line.latency_us = u64::try_from(matter.started_at.elapsed().as_micros()).ok();
+        line
+    }
+
+    fn case_entry(&self, operation: &'static str, matter: &ApprovalCase<'_>) -> AuditEntry {
         let request = matter.request;
         let mut line =
-            self.draft(operation, matter.agent, &request.tool_name, &request.tool_use_id);
-        line.reason = Some(matter.why.clone());
+            self.draft_entry(operation, matter.agent, &request.tool_name, &request.tool_use_id);
+        line.reason = Some(matter.cause.clone());
         let mut arguments = matter.request.input.clone();
         redact_value(&mut arguments, &matter.secrets);
         line.arguments = Some(arguments);
         line
     }
 
-    fn draft(&self, operation: &'static str, agent: &Agent, tool: &str, call: &str) -> AuditLine {
+    fn draft_entry(
+        &self,
+        operation: &'static str,
+        agent: &Agent,
+        tool: &str,
+        call: &str,
+    ) -> AuditEntry {
         let who = Caller::new(agent.name.as_str(), KnownBy::Pipe);
-        let mut line = AuditLine::new(operation).by(&who);
+        let mut line = AuditEntry::new(operation).with_caller(&who);
         line.tool = Some(tool.to_owned());
         line.run_id = Some(self.run);
         line.call_id = Some(call.to_owned());
@@ -203,47 +245,53 @@ impl Approvals {
     }
 }
 
-/// A question on its way. Where the run ends before the answer, that is written down.
-struct Open<'a> {
-    approvals: &'a Approvals,
-    matter: &'a Matter<'a>,
-    answered: bool,
+/// Guard of a question that is being asked.
+///
+/// Dropped unanswered, it writes a denial `withdrawn` to the audit log.
+struct PendingQuestion<'a> {
+    broker: &'a ApprovalBroker,
+    case: &'a ApprovalCase<'a>,
+    is_answered: bool,
 }
 
-impl Drop for Open<'_> {
+impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.is_answered {
             let gone = denied("withdrawn", "the run no longer waited for an answer".to_owned());
-            // Nothing is allowed by it, so a log that cannot be written changes nothing.
-            let _ = self.approvals.write_down(self.matter, &gone);
+            // A denial: nothing waits for its entry.
+            self.broker.gateway.try_write_audit_entry(self.broker.decision_entry(self.case, &gone));
         }
     }
 }
 
-/// What is to be decided, with everything that is said about it.
-struct Matter<'a> {
+/// One call to decide, with the redacted texts that describe it.
+struct ApprovalCase<'a> {
     agent: &'a Agent,
-    request: &'a ApprovalRequest,
+    request: &'a PermissionRequest,
     secrets: Vec<Secret>,
-    what: String,
-    why: String,
-    scope: Scope,
-    since: Instant,
+    summary: String,
+    cause: String,
+    grant: ApprovalGrant,
+    started_at: Instant,
 }
 
-impl<'a> Matter<'a> {
-    fn new(agent: &'a Agent, request: &'a ApprovalRequest) -> Self {
-        let secrets = prepare::secrets(agent);
-        let mut what = summarize_tool(&request.tool_name, &request.input);
-        redact(&mut what, &secrets);
-        let suggested = request.suggested_rule().map(|rule| parsed(&rule));
+impl<'a> ApprovalCase<'a> {
+    fn new(agent: &'a Agent, request: &'a PermissionRequest) -> Self {
+        let secrets = server_secrets(agent);
+        let mut summary = summarize_tool(&request.tool_name, &request.input);
+        redact(&mut summary, &secrets);
+        let suggested = request.suggested_rule().map(|rule| parse_rule(&rule));
         let asks = agent.permissions.ask.iter();
-        let scope = Scope::of(&request.tool_name, &request.input, suggested.iter().chain(asks));
-        let why = why(agent, request);
-        Self { agent, request, secrets, what, why, scope, since: Instant::now() }
+        let grant = ApprovalGrant::for_call(
+            &request.tool_name,
+            &request.input,
+            suggested.iter().chain(asks),
+        );
+        let cause = undecided_reason(agent, request);
+        Self { agent, request, secrets, summary, cause, grant, started_at: Instant::now() }
     }
 
-    fn question(&self) -> Question {
+    fn question(&self) -> ApprovalQuestion {
         let clean = |text: &str| {
             let mut text = one_line(text);
             redact(&mut text, &self.secrets);
@@ -251,62 +299,64 @@ impl<'a> Matter<'a> {
         };
         let said = self.request.reason.as_deref().map(|said| shorten(&one_line(said), 200));
         let said = said.filter(|said| !said.is_empty()).map(|said| format!(" (claude: {said})"));
-        Question {
+        ApprovalQuestion {
             agent: self.agent.name.to_string(),
             tool: shorten(&one_line(&self.request.tool_name), 120),
-            arguments: self.arguments(),
-            reason: clean(&format!("{}{}", self.why, said.unwrap_or_default())),
-            lasting: clean(&self.scope.words()),
-            patience: patience(self.agent),
+            redacted_arguments: self.arguments(),
+            reason: clean(&format!("{}{}", self.cause, said.unwrap_or_default())),
+            grant_scope: clean(&self.grant.describe()),
+            timeout: approval_timeout(self.agent),
         }
     }
 
-    /// The arguments as JSON on one line; of very long ones the beginning and the end.
+    /// Returns the redacted arguments as JSON on one line; of more than 750 characters, the middle is
+    /// omitted.
     fn arguments(&self) -> String {
         let mut arguments = self.request.input.clone();
         redact_value(&mut arguments, &self.secrets);
-        let text = without_controls(&arguments.to_string());
+        let text = strip_control_chars(&arguments.to_string());
         let all = text.chars().count();
-        if all <= SHOWN_BEFORE + SHOWN_AFTER {
+        if all <= ARGUMENT_HEAD_CHARS + ARGUMENT_TAIL_CHARS {
             return text;
         }
-        let hidden = all - SHOWN_BEFORE - SHOWN_AFTER;
-        let before: String = text.chars().take(SHOWN_BEFORE).collect();
-        let after: String = text.chars().skip(SHOWN_BEFORE + hidden).collect();
+        let hidden = all - ARGUMENT_HEAD_CHARS - ARGUMENT_TAIL_CHARS;
+        let before: String = text.chars().take(ARGUMENT_HEAD_CHARS).collect();
+        let after: String = text.chars().skip(ARGUMENT_HEAD_CHARS + hidden).collect();
         format!("{before} [… {hidden} characters are not shown …] {after}")
     }
 
-    fn verdict(&self, decided: &Decided) -> Verdict {
+    fn result(&self, decided: &ApprovalDecision) -> ApprovalResult {
         if decided.decision == Decision::Allow {
-            return Verdict::Allowed;
+            return ApprovalResult::Allowed;
         }
-        let Self { agent, what, why, .. } = self;
-        let Decided { because, .. } = decided;
-        let suggested = self.request.suggested_rule().filter(|_| decided.by != "deny");
+        let Self { agent, summary: what, cause: why, .. } = self;
+        let ApprovalDecision { reason: because, .. } = decided;
+        let suggested = self.request.suggested_rule().filter(|_| decided.rule != "deny");
         let suggested = suggested.map(|rule| shorten(&one_line(&rule), 200));
         let help = suggested.as_ref().map(|rule| {
             format!(" `{rule}` in `permissions.allow` of its agent.md would allow it.")
         });
         let help = help.unwrap_or_default();
-        Verdict::Denied {
+        ApprovalResult::Denied {
             rule: format!("{}: {why}; {because}", suggested.unwrap_or(format!("`{what}`"))),
             message: format!(
-                "Denied by Adjutant: agent `{}` wants `{what}`; {why}, and {because}.{help} {ADVICE}",
+                "Denied by Adjutant: agent `{}` wants `{what}`; {why}, and {because}.{help} {DENIAL_ADVICE}",
                 agent.name
             ),
         }
     }
 }
 
-/// How long a person has.
-fn patience(agent: &Agent) -> Duration {
+/// Returns the time within which a person must answer.
+fn approval_timeout(agent: &Agent) -> Duration {
     agent.limits.approval_timeout
 }
 
-/// Why no rule decides.
-fn why(agent: &Agent, request: &ApprovalRequest) -> String {
+/// Explains that no rule decides the call.
+fn undecided_reason(agent: &Agent, request: &PermissionRequest) -> String {
     let tool = &request.tool_name;
-    let asks: Vec<String> = asking_rules(agent, request).map(|rule| format!("`{rule}`")).collect();
+    let asks: Vec<String> =
+        matching_ask_rules(agent, request).map(|rule| format!("`{rule}`")).collect();
     if !asks.is_empty() {
         let rules = asks.join(" or ");
         return format!("{rules} in `permissions.ask` of its agent.md wants a person to decide");
@@ -319,10 +369,12 @@ fn why(agent: &Agent, request: &ApprovalRequest) -> String {
     }
 }
 
-/// The rules in `permissions.ask` that may have asked. Where `claude` names a rule that would help, none of them did.
-fn asking_rules<'a>(
+/// Returns the rules in `permissions.ask` that may have triggered the request.
+///
+/// If `claude` suggests a rule that would allow the call, no built-in rule triggered the request.
+fn matching_ask_rules<'a>(
     agent: &'a Agent,
-    request: &'a ApprovalRequest,
+    request: &'a PermissionRequest,
 ) -> impl Iterator<Item = &'a RuleText> {
     let tool = request.tool_name.as_str();
     let speaks_of = move |rule: &&RuleText| {
@@ -334,8 +386,8 @@ fn asking_rules<'a>(
     agent.permissions.ask.iter().filter(speaks_of)
 }
 
-/// `Bash(git push:*)` in its two parts.
-fn parsed(rule: &str) -> RuleText {
+/// Splits a rule such as `Bash(git push:*)` into tool and specifier.
+fn parse_rule(rule: &str) -> RuleText {
     let parts = rule.strip_suffix(')').and_then(|rule| rule.split_once('('));
     match parts {
         Some((tool, specifier)) => {
@@ -345,10 +397,10 @@ fn parsed(rule: &str) -> RuleText {
     }
 }
 
-fn denied(by: &'static str, because: String) -> Decided {
-    Decided { decision: Decision::Deny, by, because }
+fn denied(by: &'static str, because: String) -> ApprovalDecision {
+    ApprovalDecision { decision: Decision::Deny, rule: by, reason: because }
 }
 
-fn unwritten() -> Decided {
+fn audit_failed() -> ApprovalDecision {
     denied("audit", "the audit log cannot be written, so nothing may be allowed".to_owned())
 }

@@ -1,43 +1,43 @@
-//! Asking a person: what they are told, and what they can answer.
+//! Interface for asking a person to approve a tool call.
 //!
-//! How the question reaches them is the business of whoever holds the connection or the terminal.
+//! Implemented by the MCP connection and by the terminal.
 
 use std::pin::Pin;
 use std::time::Duration;
 
-/// A question on its way to an answer.
-pub type Asking<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
+/// Future of the answer to an [`ApprovalQuestion`].
+pub(crate) type ApprovalFuture<'a> = Pin<Box<dyn Future<Output = ApprovalAnswer> + Send + 'a>>;
 
-/// A way to a person.
-pub trait Asker: Send + Sync + 'static {
-    /// Why nobody can be asked, where nobody can.
-    fn absence(&self) -> Option<String>;
+/// Channel to a person who can approve tool calls.
+pub trait ApprovalPrompt: Send + Sync + 'static {
+    /// Returns the reason if no person can be asked, `None` if one can.
+    fn unavailable_reason(&self) -> Option<String>;
 
-    /// Asks and waits, as long as it takes: the deadline is the caller's. Dropping the future takes the question back.
-    fn ask<'a>(&'a self, question: &'a Question) -> Asking<'a>;
+    /// Asks and waits without a timeout: the caller enforces the deadline.
+    ///
+    /// Dropping the future withdraws the question.
+    fn ask<'a>(&'a self, question: &'a ApprovalQuestion) -> ApprovalFuture<'a>;
 }
 
-/// What a person answered.
+/// Answer of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// This call may.
+pub enum ApprovalAnswer {
+    /// Allows this call.
     AllowOnce,
-    /// This call may, and others like it until the run is over.
+    /// Allows this call and similar calls until the run ends.
     AllowForRun,
-    /// It may not.
     Deny,
-    /// The question was put away without a choice.
+    /// The person closed the question without a choice.
     Dismissed,
-    /// The question did not reach anybody.
+    /// The question could not be delivered.
     Unreachable {
-        /// Why.
         why: String,
     },
 }
 
-impl Reply {
-    /// The reply for a word of [`CHOICES`]; anything else is a no.
-    pub fn of_word(word: &str) -> Self {
+impl ApprovalAnswer {
+    /// Parses a word of [`CHOICES`]; any other word is [`Self::Deny`].
+    pub fn from_word(word: &str) -> Self {
         match word {
             ALLOW_ONCE => Self::AllowOnce,
             ALLOW_FOR_RUN => Self::AllowForRun,
@@ -49,31 +49,36 @@ impl Reply {
 const ALLOW_ONCE: &str = "allow_once";
 const ALLOW_FOR_RUN: &str = "allow_for_run";
 
-/// The choices, as a program and as a person reads them.
-pub const CHOICES: [(&str, &str); 3] =
+/// Choices of a question: value for programs, label for people.
+pub(crate) const CHOICES: [(&str, &str); 3] =
     [(ALLOW_ONCE, "Allow once"), (ALLOW_FOR_RUN, "Allow for this run"), ("deny", "Deny")];
 
-/// One question. Every part is on one line and holds neither secrets nor control characters.
+/// Question shown to a person. Every field is one line without secrets and control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// Who wants it.
+pub struct ApprovalQuestion {
     pub agent: String,
-    /// The tool.
     pub tool: String,
-    /// Its arguments, shortened.
-    pub arguments: String,
-    /// Why a person is asked.
+    /// Arguments as JSON, at most about 750 characters.
+    pub redacted_arguments: String,
+    /// Reason for asking: the rule that applies or is missing.
     pub reason: String,
-    /// What «for this run» would cover.
-    pub lasting: String,
-    /// How long an answer is waited for.
-    pub patience: Duration,
+    /// Description of the calls that "Allow for this run" would cover.
+    pub grant_scope: String,
+    /// Time after which a missing answer counts as a denial.
+    pub timeout: Duration,
 }
 
-impl Question {
-    /// The question as a person reads it.
+impl ApprovalQuestion {
+    /// Formats the question for a person.
     pub fn text(&self) -> String {
-        let Self { agent, tool, arguments, reason, lasting, patience } = self;
+        let Self {
+            agent,
+            tool,
+            redacted_arguments: arguments,
+            reason,
+            grant_scope: lasting,
+            timeout: patience,
+        } = self;
         let seconds = patience.as_secs_f64();
         format!(
             "The subagent `{agent}` asks for approval.\n\nTool: {tool}\nArguments: {arguments}\nWhy it asks: {reason}.\n\n\
@@ -82,25 +87,24 @@ impl Question {
     }
 }
 
-/// Nobody is there.
+/// Prompt for callers without a person: every question is unreachable.
 #[derive(Clone, Debug)]
-pub struct Nobody {
-    why: String,
+pub struct NoApprover {
+    reason: String,
 }
 
-impl Nobody {
-    /// Nobody can be asked, because of `why`.
-    pub fn because(why: &str) -> Self {
-        Self { why: why.to_owned() }
+impl NoApprover {
+    pub fn new(why: &str) -> Self {
+        Self { reason: why.to_owned() }
     }
 }
 
-impl Asker for Nobody {
-    fn absence(&self) -> Option<String> {
-        Some(self.why.clone())
+impl ApprovalPrompt for NoApprover {
+    fn unavailable_reason(&self) -> Option<String> {
+        Some(self.reason.clone())
     }
 
-    fn ask<'a>(&'a self, _question: &'a Question) -> Asking<'a> {
-        Box::pin(async { Reply::Unreachable { why: self.why.clone() } })
+    fn ask<'a>(&'a self, _question: &'a ApprovalQuestion) -> ApprovalFuture<'a> {
+        Box::pin(async { ApprovalAnswer::Unreachable { why: self.reason.clone() } })
     }
 }

@@ -1,124 +1,134 @@
-//! A started process whose conversation is open: what a run needs to say something, and what outlives the run that says it.
+//! A started `claude` process that is ready for a turn. A process can serve several runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::bridge::Bridge;
-use super::converse::{Ended, Leash};
-use crate::claude::{Conversation, Ending, OpenError, Options};
-use crate::worker::{Launch, Process, ProcessEnd, RunFolder, Urgency, start};
+use super::super::limits::LimitHit;
+use super::super::turn::RunEnd;
+use super::process_control::ProcessControl;
+use crate::claude::{ClaudeClient, ClientOptions, OpenError, TurnResult};
+use crate::process::{ProcessEnd, ProcessHandle, ProcessSpec, StopMode, spawn_process};
+use crate::runs::RunDir;
 
-/// How long a process may take to end by itself after its input was closed.
-const GOODBYE: Duration = Duration::from_millis(1_500);
-/// Between SIGTERM and SIGKILL, for a process that was told to stop.
-const GRACE: Duration = Duration::from_millis(400);
+/// Time for a process to exit after its stdin was closed.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Time between SIGTERM and SIGKILL.
+const SIGTERM_GRACE_PERIOD: Duration = Duration::from_millis(400);
 
-/// A process that has answered `initialize`. It and its files are gone when this is dropped or ended.
-pub(super) struct Open {
-    pub(super) process: Process,
-    pub(super) conversation: Conversation,
-    born: Instant,
-    /// What its calls have cost in all, in dollars.
-    pub(super) spent: f64,
-    /// What starting it took, and what it took until it was ready.
-    pub(super) took: (Duration, Duration),
-    /// Its side of the pipe; points at the run that uses the process.
-    pub(super) bridge: Arc<Bridge>,
-    _files: RunFolder,
+/// A process that has answered `initialize`. Dropping it kills the process and removes its files.
+pub(crate) struct AgentProcess {
+    pub(crate) process: ProcessHandle,
+    pub(crate) client: ClaudeClient,
+    ready_at: Instant,
+    /// Sum of the costs of all runs in this process, in US dollars.
+    pub(crate) total_cost_usd: f64,
+    /// Time to spawn the process, and time from there until it was ready.
+    pub(crate) start_durations: (Duration, Duration),
+    pub(crate) control: Arc<ProcessControl>,
+    _run_dir: RunDir,
 }
 
-/// A process that never became ready: how that ended, and the end of what it wrote to stderr.
-pub(super) struct NotOpen {
-    pub(super) ended: Ended,
-    pub(super) stderr: String,
+/// Failed start: the reason and the end of stderr.
+pub(crate) struct StartError {
+    pub(crate) end: RunEnd,
+    pub(crate) stderr: String,
 }
 
-impl Open {
-    /// Starts the process and waits until it is ready for a prompt, or for `leash`.
-    pub(super) async fn start(
-        launch: Launch,
-        files: RunFolder,
-        options: Options,
-        bridge: Arc<Bridge>,
-        leash: &Leash,
-        started: impl FnOnce(&Process),
-    ) -> Result<Self, Box<NotOpen>> {
+impl AgentProcess {
+    /// Starts the process and waits until it is ready, at most until `exceeded` resolves.
+    pub(crate) async fn start(
+        launch: ProcessSpec,
+        files: RunDir,
+        options: ClientOptions,
+        control: Arc<ProcessControl>,
+        exceeded: impl Future<Output = LimitHit>,
+        started: impl FnOnce(&ProcessHandle),
+    ) -> Result<Self, Box<StartError>> {
         let began = Instant::now();
-        let mut process = start(launch).await.map_err(|error| {
-            Box::new(NotOpen { ended: Ended::NotStarted(error), stderr: String::new() })
+        let mut process = spawn_process(launch).await.map_err(|error| {
+            Box::new(StartError { end: RunEnd::NotStarted(error), stderr: String::new() })
         })?;
         let spawned = began.elapsed();
         started(&process);
-        match open(&mut process, options, &bridge, leash).await {
+        match initialize(&mut process, options, &control, exceeded).await {
             Ok(conversation) => {
-                bridge.opened(conversation.handle());
+                control.process_ready(conversation.handle());
                 let born = Instant::now();
                 let took = (spawned, began.elapsed().saturating_sub(spawned));
-                Ok(Self { process, conversation, born, spent: 0.0, took, bridge, _files: files })
+                Ok(Self {
+                    process,
+                    client: conversation,
+                    ready_at: born,
+                    total_cost_usd: 0.0,
+                    start_durations: took,
+                    control,
+                    _run_dir: files,
+                })
             }
-            Err(ended) => Err(Box::new(NotOpen { ended, stderr: process.stderr_tail() })),
+            Err(ended) => Err(Box::new(StartError { end: ended, stderr: process.stderr_tail() })),
         }
     }
 
-    /// How long it has been there.
-    pub(super) fn age(&self) -> Duration {
-        self.born.elapsed()
+    /// Returns the time since the process was ready.
+    pub(crate) fn age(&self) -> Duration {
+        self.ready_at.elapsed()
     }
 
-    /// Closes its input and waits until it is gone, with everything it started.
-    pub(super) async fn say_goodbye(&mut self) -> ProcessEnd {
-        self.conversation.close();
-        match timeout(GOODBYE, self.process.wait()).await {
+    /// Closes stdin and waits 1.5 s for the exit, then stops the process like [`Self::stop`].
+    pub(crate) async fn shutdown_gracefully(&mut self) -> ProcessEnd {
+        self.client.close();
+        match timeout(EXIT_TIMEOUT, self.process.wait()).await {
             Ok(end) => end,
-            Err(_) => self.end().await,
+            Err(_) => self.stop().await,
         }
     }
 
-    /// Ends it and waits until it is gone, with everything it started.
-    pub(super) async fn end(&mut self) -> ProcessEnd {
-        self.process.end(Urgency::Polite { grace: GRACE }).await
+    /// Sends SIGTERM, after 400 ms SIGKILL, and waits until the process and its descendants have exited.
+    pub(crate) async fn stop(&mut self) -> ProcessEnd {
+        self.process.stop(StopMode::Graceful { grace: SIGTERM_GRACE_PERIOD }).await
     }
 
-    /// After an `ending` that is no result: a stream that closed is about to end by itself, anything else is ended.
-    pub(super) async fn end_after(&mut self, ending: &Ending) -> ProcessEnd {
+    /// Ends the process after a turn without a result: waits for it if the stream was closed, stops it
+    /// otherwise.
+    pub(crate) async fn stop_after(&mut self, ending: &TurnResult) -> ProcessEnd {
         match ending {
-            Ending::Result(_) | Ending::StreamEnded => self.say_goodbye().await,
-            Ending::LineTooLong { .. }
-            | Ending::ReadFailed { .. }
-            | Ending::WrongSession { .. } => self.end().await,
+            TurnResult::Result(_) | TurnResult::StreamEnded => self.shutdown_gracefully().await,
+            TurnResult::LineTooLong { .. }
+            | TurnResult::ReadFailed { .. }
+            | TurnResult::WrongSession { .. } => self.stop().await,
         }
     }
 }
 
-async fn open(
-    process: &mut Process,
-    options: Options,
-    bridge: &Arc<Bridge>,
-    leash: &Leash,
-) -> Result<Conversation, Ended> {
+async fn initialize(
+    process: &mut ProcessHandle,
+    options: ClientOptions,
+    control: &Arc<ProcessControl>,
+    exceeded: impl Future<Output = LimitHit>,
+) -> Result<ClaudeClient, RunEnd> {
     let (Some(stdout), Some(stdin)) = (process.stdout.take(), process.stdin.take()) else {
-        let end = process.end(Urgency::Now).await;
-        return Err(Ended::NotOpened(OpenError::StreamEnded, end));
+        let end = process.stop(StopMode::Kill).await;
+        return Err(RunEnd::NotReady(OpenError::StreamEnded, end));
     };
-    let parent = Arc::clone(bridge);
+    let parent = Arc::clone(control);
     let opened = tokio::select! {
-        opened = Conversation::open(stdout, stdin, parent, options) => opened,
-        stop = leash.pulled(bridge.signs()) => {
-            process.end(Urgency::Polite { grace: GRACE }).await;
-            return Err(Ended::Stopped(stop));
+        opened = ClaudeClient::open(stdout, stdin, parent, options) => opened,
+        stop = exceeded => {
+            process.stop(StopMode::Graceful { grace: SIGTERM_GRACE_PERIOD }).await;
+            return Err(RunEnd::Stopped(stop));
         }
     };
     match opened {
         Ok(conversation) => Ok(conversation),
         Err(error) => {
-            // It may be about to say why on stderr: give it the time to end by itself.
-            let end = match timeout(GOODBYE, process.wait()).await {
+            // The process may be about to write the reason to stderr: give it 1.5 s to exit.
+            let end = match timeout(EXIT_TIMEOUT, process.wait()).await {
                 Ok(end) => end,
-                Err(_) => process.end(Urgency::Now).await,
+                Err(_) => process.stop(StopMode::Kill).await,
             };
-            Err(Ended::NotOpened(error, end))
+            Err(RunEnd::NotReady(error, end))
         }
     }
 }

@@ -1,70 +1,80 @@
-//! Which `claude` is started, and what it can do: asked once per binary.
+//! Discovery of the `claude` binary and its features, cached per binary.
 
 use std::collections::HashMap;
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
+use std::{env, fs};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use crate::base::{RunId, create_private_dir, find_program, read_bounded, write_atomic};
 use crate::config::Settings;
 use crate::outcome::{Code, Failure};
-use crate::plan::Features;
-use crate::worker::{Launch, Links, Process, Urgency, start};
+use crate::plan::CliFeatures;
+use crate::process::{
+    ProcessHandle, ProcessSpec, StopMode, SymlinkPolicy, find_program, spawn_process,
+};
+use crate::store::{Document, DocumentError, Stored};
+use crate::util::{RunId, run_blocking};
 
-const PROBE_PATIENCE: Duration = Duration::from_secs(30);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HELP_BYTES: u64 = 1 << 20;
-const INSTALL: &str =
+const INSTALL_HELP: &str =
     "install it with `npm install -g @anthropic-ai/claude-code`, or name one in ADJUTANT_CLAUDE";
 
-/// A `claude` that was found and asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Program {
-    /// Where it is.
+pub(crate) struct ClaudeProgram {
     pub path: PathBuf,
-    /// What it can do.
-    pub features: Features,
+    pub features: CliFeatures,
 }
 
-/// Remembers what each binary said, in memory and in the user's cache folder.
+/// Cache of the features of each binary, in memory and in the user's cache directory.
 #[derive(Debug, Default)]
-pub struct Programs {
-    known: Mutex<HashMap<Stamp, Features>>,
-    /// Held by whoever asks: many agents that start at once ask once.
-    asking: tokio::sync::Mutex<()>,
+pub(crate) struct ProgramCache {
+    features: Mutex<HashMap<ProgramVersion, CliFeatures>>,
+    /// Held while a binary is probed, so that concurrent runs probe it once.
+    probe_lock: tokio::sync::Mutex<()>,
 }
 
-/// A binary as it is now: replaced, it is another one.
+/// Identity of a binary; changes when the file is replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Stamp {
+struct ProgramVersion {
     path: PathBuf,
     modified: SystemTime,
     bytes: u64,
 }
 
+/// A file of the cache. It has no format number: one that cannot be read is probed again and replaced.
 #[derive(Serialize, Deserialize)]
-struct Remembered {
-    stamp: Stamp,
-    features: Features,
+struct CachedFeatures {
+    stamp: ProgramVersion,
+    features: CliFeatures,
 }
 
-impl Programs {
-    /// The `claude` to start, with its features.
-    pub async fn find(&self, settings: &Settings) -> Result<Program, Failure> {
-        let path = locate(settings)?;
-        let stamp = stamp(&path).map_err(|error| unusable(&path, &error.to_string()))?;
-        let features = match self.recall(&stamp) {
+impl Stored for CachedFeatures {
+    const FORMAT: u32 = 1;
+    const MAX_BYTES: u64 = MAX_HELP_BYTES;
+
+    fn to_bytes(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(self)
+    }
+}
+
+impl ProgramCache {
+    /// Returns the `claude` to start, with its features. Probes an unknown binary for at most 30 s.
+    pub(crate) async fn find(&self, settings: &Settings) -> Result<ClaudeProgram, Failure> {
+        let path = locate_program(settings)?;
+        let stamp =
+            program_version(&path).map_err(|error| probe_failed(&path, &error.to_string()))?;
+        let features = match self.cached(&stamp) {
             Some(features) => features,
-            None => self.learn(&path, stamp).await?,
+            None => self.probe(&path, stamp).await?,
         };
-        let missing = features.missing();
+        let missing = features.missing_required();
         if missing.is_empty() {
-            return Ok(Program { path, features });
+            return Ok(ClaudeProgram { path, features });
         }
         let what = format!(
             "`{}` (version {}) has no {}",
@@ -79,36 +89,41 @@ impl Programs {
         ))
     }
 
-    fn recall(&self, stamp: &Stamp) -> Option<Features> {
-        let mut known = self.known.lock().ok()?;
+    fn cached(&self, stamp: &ProgramVersion) -> Option<CliFeatures> {
+        let mut known = self.features.lock().ok()?;
         if let Some(features) = known.get(stamp) {
             return Some(features.clone());
         }
-        let bytes = read_bounded(&cache_file(stamp)?, MAX_HELP_BYTES).ok()?;
-        let remembered: Remembered = serde_json::from_slice(&bytes).ok()?;
+        // Only because this is a cache, a file that cannot be read is like a missing one: the binary is asked again.
+        let remembered = cache_document(stamp)?.read().ok()??;
         (remembered.stamp == *stamp).then(|| {
             known.insert(stamp.clone(), remembered.features.clone());
-            remembered.features
+            remembered.features.clone()
         })
     }
 
-    async fn learn(&self, path: &Path, stamp: Stamp) -> Result<Features, Failure> {
-        let _asking = self.asking.lock().await;
-        if let Some(features) = self.recall(&stamp) {
+    async fn probe(&self, path: &Path, stamp: ProgramVersion) -> Result<CliFeatures, Failure> {
+        let _asking = self.probe_lock.lock().await;
+        if let Some(features) = self.cached(&stamp) {
             return Ok(features);
         }
-        let (help, version) = tokio::try_join!(ask(path, "--help"), ask(path, "--version"))?;
-        let features = Features::parse(&help, &version);
-        remember(&stamp, &features);
-        if let Ok(mut known) = self.known.lock() {
+        let (help, version) =
+            tokio::try_join!(run_with_flag(path, "--help"), run_with_flag(path, "--version"))?;
+        let features = CliFeatures::parse(&help, &version);
+        let remembered = CachedFeatures { stamp: stamp.clone(), features: features.clone() };
+        // A failure costs only time.
+        if let Some(Err(error)) = run_blocking(move || write_cache(&remembered)).await {
+            tracing::debug!(%error, "what `claude` can do could not be remembered");
+        }
+        if let Ok(mut known) = self.features.lock() {
             known.insert(stamp, features.clone());
         }
         Ok(features)
     }
 }
 
-/// The program that was asked for by name, or the first `claude` on the `PATH`.
-pub fn locate(settings: &Settings) -> Result<PathBuf, Failure> {
+/// Returns the path of `ADJUTANT_CLAUDE`, or of the first `claude` on the `PATH`.
+pub(crate) fn locate_program(settings: &Settings) -> Result<PathBuf, Failure> {
     let wanted = settings.claude.as_deref().unwrap_or(Path::new("claude"));
     let found = find_program(wanted, env::var_os("PATH").as_deref());
     found.ok_or_else(|| {
@@ -116,19 +131,19 @@ pub fn locate(settings: &Settings) -> Result<PathBuf, Failure> {
             Some(path) => format!("`{}` (from ADJUTANT_CLAUDE) is no program", path.display()),
             None => "`claude` is not on the PATH".to_owned(),
         };
-        Failure::new(Code::SpawnFailed, what, INSTALL)
+        Failure::new(Code::SpawnFailed, what, INSTALL_HELP)
     })
 }
 
-fn stamp(path: &Path) -> std::io::Result<Stamp> {
+fn program_version(path: &Path) -> std::io::Result<ProgramVersion> {
     let metadata = fs::metadata(path)?;
     let path = path.canonicalize()?;
-    Ok(Stamp { path, modified: metadata.modified()?, bytes: metadata.len() })
+    Ok(ProgramVersion { path, modified: metadata.modified()?, bytes: metadata.len() })
 }
 
-/// One answer of the program, within a time and a size.
-async fn ask(path: &Path, flag: &str) -> Result<String, Failure> {
-    let launch = Launch {
+/// Runs the program with one flag and returns its output, at most 1 MiB and 30 s.
+async fn run_with_flag(path: &Path, flag: &str) -> Result<String, Failure> {
+    let launch = ProcessSpec {
         label: "claude".to_owned(),
         run: RunId::new(),
         program: path.to_path_buf(),
@@ -137,26 +152,27 @@ async fn ask(path: &Path, flag: &str) -> Result<String, Failure> {
             .into_iter()
             .filter_map(|n| Some((n.into(), env::var_os(n)?)))
             .collect(),
-        folder: env::temp_dir(),
-        links: Links::Follow,
+        working_dir: env::temp_dir(),
+        symlinks: SymlinkPolicy::Follow,
     };
-    let mut process = start(launch).await.map_err(|error| unusable(path, &error.to_string()))?;
+    let mut process =
+        spawn_process(launch).await.map_err(|error| probe_failed(path, &error.to_string()))?;
     process.stdin = None;
-    let answer = timeout(PROBE_PATIENCE, read_all(&mut process)).await;
-    process.end(Urgency::Now).await;
+    let answer = timeout(PROBE_TIMEOUT, read_all(&mut process)).await;
+    process.stop(StopMode::Kill).await;
     match answer {
         Ok(Ok(text)) if !text.trim().is_empty() => Ok(text),
         Ok(Ok(_)) => {
-            Err(unusable(path, &format!("`{flag}` printed nothing; {}", process.stderr_tail())))
+            Err(probe_failed(path, &format!("`{flag}` printed nothing; {}", process.stderr_tail())))
         }
-        Ok(Err(error)) => Err(unusable(path, &error.to_string())),
+        Ok(Err(error)) => Err(probe_failed(path, &error.to_string())),
         Err(_) => {
-            Err(unusable(path, &format!("`{flag}` did not answer within {PROBE_PATIENCE:?}")))
+            Err(probe_failed(path, &format!("`{flag}` did not answer within {PROBE_TIMEOUT:?}")))
         }
     }
 }
 
-async fn read_all(process: &mut Process) -> std::io::Result<String> {
+async fn read_all(process: &mut ProcessHandle) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     if let Some(stdout) = process.stdout.take() {
         stdout.take(MAX_HELP_BYTES).read_to_end(&mut bytes).await?;
@@ -164,28 +180,31 @@ async fn read_all(process: &mut Process) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn unusable(path: &Path, why: &str) -> Failure {
+fn probe_failed(path: &Path, why: &str) -> Failure {
     let what = format!("`{}` could not be started: {why}", path.display());
     Failure::new(Code::SpawnFailed, what, "run `adjutant doctor` to see what is wrong")
 }
 
-/// Where a binary's answers are kept; one file per path, so that two projects do not push each other out.
-fn cache_file(stamp: &Stamp) -> Option<PathBuf> {
+/// Returns the cache file of a binary: one per path, so that projects with different binaries do not
+/// evict each other.
+fn cache_document(stamp: &ProgramVersion) -> Option<Document<CachedFeatures>> {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     stamp.path.hash(&mut hasher);
-    Some(dirs::cache_dir()?.join("adjutant").join(format!("claude-{:016x}.json", hasher.finish())))
+    Some(Document::new(cache_dir()?.join(format!("claude-{:016x}.json", hasher.finish()))))
 }
 
-/// A cache that cannot be written costs time, nothing else.
-fn remember(stamp: &Stamp, features: &Features) {
-    let Some(file) = cache_file(stamp) else { return };
-    let remembered = Remembered { stamp: stamp.clone(), features: features.clone() };
-    let written = file
-        .parent()
-        .map_or(Ok(()), create_private_dir)
-        .and_then(|()| write_atomic(&file, &serde_json::to_vec(&remembered)?));
-    if let Err(error) = written {
-        tracing::debug!(%error, "what `claude` can do could not be remembered");
+/// Returns the directory of the feature cache.
+pub(crate) fn cache_dir() -> Option<PathBuf> {
+    Some(dirs::cache_dir()?.join("adjutant"))
+}
+
+/// Writes the cache file, over one that cannot be read too: it is only a cache.
+fn write_cache(remembered: &CachedFeatures) -> Result<(), DocumentError> {
+    let Some(document) = cache_document(&remembered.stamp) else { return Ok(()) };
+    let lock = document.lock()?;
+    if document.read().is_err() {
+        document.remove(&lock)?;
     }
+    document.replace(&lock, remembered)
 }

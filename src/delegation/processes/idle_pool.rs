@@ -1,122 +1,133 @@
-//! Processes that wait for a call: warm ones that never saw a prompt, live ones whose conversation goes on.
+//! Pool of idle processes: *warm* ones that never saw a prompt, *live* ones bound to a session.
 //!
-//! The pool decides who may stay: it never starts anything, and whoever leaves it unused is ended. What a process
-//! carries with it is the business of whoever puts it here.
+//! Decides only which idle processes stay, by number, memory and time. It never starts a process, and it ends each
+//! process that leaves it unused.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::memory;
+use crate::process::memory;
+use crate::util::Mutex;
 
-/// What an idle `claude` was seen to hold at most, where the system does not say.
-const ASSUMED_BYTES: u64 = 280 << 20;
+/// Assumed memory of an idle `claude` if its resident size is unknown: the largest one measured.
+const ASSUMED_PROCESS_BYTES: u64 = 280 << 20;
 
-/// How many may wait, and how long.
+/// Limits of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolLimits {
-    /// Processes in all.
-    pub most: u32,
-    /// What they hold together.
-    pub most_bytes: u64,
-    /// Nothing is kept while less memory than this is available.
+pub(crate) struct PoolLimits {
+    /// Number of idle processes.
+    pub max_processes: u32,
+    /// Resident bytes of all idle processes together.
+    pub max_bytes: u64,
+    /// Bytes; if less memory is available, the pool is emptied.
     pub memory_floor: u64,
 }
 
-/// A process that can wait in a [`Pool`].
-pub trait Waiter: Send + 'static {
-    /// Its pid.
+/// A process that can be kept in an [`IdlePool`].
+pub(crate) trait Poolable: Send + 'static {
     fn pid(&self) -> u32;
-    /// Resolves when it must not wait any longer: it has died, or said something unasked, or is wanted elsewhere.
-    fn unfit(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
-    /// Ends it and waits until nothing of it is left.
+    /// Resolves when the process must leave the pool: it died, wrote unexpected output, or is needed elsewhere.
+    fn invalidated(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    /// Ends the process and its descendants; resolves when they are gone.
     fn end(self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// What a waiting process is for.
+/// The use for which an idle process is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// It never saw a prompt; any fresh call with this contract may have it.
+pub(crate) enum PoolKey {
+    /// Never saw a prompt; usable for any new session with this digest.
     Warm {
-        /// The digest of everything it was started with.
-        contract: String,
+        /// Digest of everything the process was started with.
+        digest: String,
     },
-    /// It holds this conversation; only its next call may have it.
+    /// Holds this session; usable only for its next turn.
     Live {
-        /// The conversation's name.
-        conversation: String,
+        /// Name of the session.
+        session: String,
     },
 }
 
-/// The processes of one server that wait. Clones are the same pool.
+/// The idle processes of one server. Clones share their state.
 #[derive(Debug)]
-pub struct Pool<T> {
-    inner: Arc<Inner<T>>,
+pub(crate) struct IdlePool<T> {
+    inner: Arc<IdlePoolInner<T>>,
 }
 
 #[derive(Debug)]
-struct Inner<T> {
-    shelf: Mutex<Shelf<T>>,
-    ending: TaskTracker,
+struct IdlePoolInner<T> {
+    state: Mutex<IdlePoolState<T>>,
+    end_tasks: TaskTracker,
 }
 
 #[derive(Debug)]
-struct Shelf<T> {
+struct IdlePoolState<T> {
     limits: PoolLimits,
-    /// The least recently used first.
-    seats: Vec<Seat<T>>,
-    next: u64,
+    /// Least recently used first.
+    entries: Vec<PoolEntry<T>>,
+    next_number: u64,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Seat<T> {
+struct PoolEntry<T> {
     number: u64,
     agent: String,
-    place: Place,
-    waiter: T,
-    left: CancellationToken,
+    key: PoolKey,
+    process: T,
+    removed: CancellationToken,
 }
 
-impl<T> Clone for Pool<T> {
+impl<T> Clone for IdlePool<T> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner) }
     }
 }
 
-impl<T: Waiter> Pool<T> {
-    /// An empty pool.
-    pub fn new(limits: PoolLimits) -> Self {
-        let shelf = Shelf { limits, seats: Vec::new(), next: 0, is_closed: false };
-        Self { inner: Arc::new(Inner { shelf: Mutex::new(shelf), ending: TaskTracker::new() }) }
+impl<T: Poolable> IdlePool<T> {
+    pub(crate) fn new(limits: PoolLimits) -> Self {
+        let pool_state =
+            IdlePoolState { limits, entries: Vec::new(), next_number: 0, is_closed: false };
+        Self {
+            inner: Arc::new(IdlePoolInner {
+                state: Mutex::new(pool_state),
+                end_tasks: TaskTracker::new(),
+            }),
+        }
     }
 
-    /// Changes the limits; who no longer fits is ended.
-    pub fn set_limits(&self, limits: PoolLimits) {
-        let mut shelf = self.shelf();
-        shelf.limits = limits;
-        let surplus = shelf.surplus();
-        drop(shelf);
+    /// Replaces the limits and ends processes that exceed them.
+    pub(crate) fn set_limits(&self, limits: PoolLimits) {
+        let mut pool_state = self.inner.state.lock();
+        pool_state.limits = limits;
+        let surplus = pool_state.remove_surplus();
+        drop(pool_state);
         self.end_all(surplus);
     }
 
-    /// Keeps a process for as long as `time`, if there is room. The least recently used ones make room for it.
-    pub fn keep(&self, agent: &str, place: Place, waiter: T, time: Duration) {
+    /// Adds a process for at most `time`. If limits are exceeded, the least recently used processes are ended.
+    pub(crate) fn put(&self, agent: &str, place: PoolKey, waiter: T, time: Duration) {
         let until = Instant::now() + time;
-        let unfit = waiter.unfit();
+        let unfit = waiter.invalidated();
         let left = CancellationToken::new();
-        let mut shelf = self.shelf();
-        let number = shelf.next;
-        shelf.next += 1;
+        let mut pool_state = self.inner.state.lock();
+        let number = pool_state.next_number;
+        pool_state.next_number += 1;
         let agent = agent.to_owned();
-        shelf.seats.push(Seat { number, agent, place, waiter, left: left.clone() });
-        let surplus = shelf.surplus();
-        drop(shelf);
+        pool_state.entries.push(PoolEntry {
+            number,
+            agent,
+            key: place,
+            process: waiter,
+            removed: left.clone(),
+        });
+        let surplus = pool_state.remove_surplus();
+        drop(pool_state);
         self.end_all(surplus);
         let pool = self.clone();
         tokio::spawn(async move {
@@ -125,111 +136,114 @@ impl<T: Waiter> Pool<T> {
                 () = unfit => {}
                 () = sleep_until(until) => {}
             }
-            let gone = pool.shelf().remove(|seat| seat.number == number);
+            let gone = pool.inner.state.lock().remove(|seat| seat.number == number);
             pool.end_all(gone);
         });
     }
 
-    /// How many wait: warm ones, and live ones.
-    pub fn waiting(&self) -> (usize, usize) {
-        let shelf = self.shelf();
-        let warm =
-            shelf.seats.iter().filter(|seat| matches!(seat.place, Place::Warm { .. })).count();
-        (warm, shelf.seats.len() - warm)
+    /// Returns the numbers of warm and live processes.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let pool_state = self.inner.state.lock();
+        let warm = pool_state
+            .entries
+            .iter()
+            .filter(|seat| matches!(seat.key, PoolKey::Warm { .. }))
+            .count();
+        (warm, pool_state.entries.len() - warm)
     }
 
-    /// The process for this place, if one waits; the one used last, whose memory is still at hand.
-    pub fn take(&self, place: &Place) -> Option<T> {
-        let mut shelf = self.shelf();
-        let at = shelf.seats.iter().rposition(|seat| seat.place == *place)?;
-        let seat = shelf.seats.remove(at);
-        drop(shelf);
-        seat.left.cancel();
-        Some(seat.waiter)
+    /// Takes a process with this key, if any: the one used last, whose memory is least likely to be swapped out.
+    pub(crate) fn take(&self, place: &PoolKey) -> Option<T> {
+        let mut pool_state = self.inner.state.lock();
+        let at = pool_state.entries.iter().rposition(|seat| seat.key == *place)?;
+        let seat = pool_state.entries.remove(at);
+        drop(pool_state);
+        seat.removed.cancel();
+        Some(seat.process)
     }
 
-    /// Ends the warm processes of an agent that have another contract than `contract`; all of them for `None`.
-    pub fn end_outdated(&self, agent: &str, contract: Option<&str>) {
-        let outdated = self.shelf().remove(|seat| match &seat.place {
-            Place::Warm { contract: has } => seat.agent == agent && contract != Some(has.as_str()),
-            Place::Live { .. } => false,
+    /// Ends the warm processes of an agent with another digest than `contract`; all of them if `None`.
+    pub(crate) fn end_outdated(&self, agent: &str, contract: Option<&str>) {
+        let outdated = self.inner.state.lock().remove(|seat| match &seat.key {
+            PoolKey::Warm { digest: has } => seat.agent == agent && contract != Some(has.as_str()),
+            PoolKey::Live { .. } => false,
         });
         self.end_all(outdated);
     }
 
-    /// Ends the warm processes of agents that `is_wanted` does not want.
-    pub fn end_unwanted(&self, is_wanted: impl Fn(&str) -> bool) {
+    /// Ends the warm processes of agents for which `is_wanted` returns false.
+    pub(crate) fn end_unwanted(&self, is_wanted: impl Fn(&str) -> bool) {
         let unwanted = self
-            .shelf()
-            .remove(|seat| matches!(seat.place, Place::Warm { .. }) && !is_wanted(&seat.agent));
+            .inner
+            .state
+            .lock()
+            .remove(|seat| matches!(seat.key, PoolKey::Warm { .. }) && !is_wanted(&seat.agent));
         self.end_all(unwanted);
     }
 
-    /// How many wait at this place.
-    pub fn count(&self, place: &Place) -> usize {
-        self.shelf().seats.iter().filter(|seat| seat.place == *place).count()
+    /// Returns the number of processes with this key.
+    pub(crate) fn count(&self, place: &PoolKey) -> usize {
+        self.inner.state.lock().entries.iter().filter(|seat| seat.key == *place).count()
     }
 
-    /// Whether one more could stay without another having to go.
-    pub fn has_room(&self) -> bool {
-        let shelf = self.shelf();
-        let limits = &shelf.limits;
-        let enough = memory::available().is_none_or(|free| free >= limits.memory_floor);
-        !shelf.is_closed
+    /// Returns true if another process can be added without ending one.
+    pub(crate) fn has_room(&self) -> bool {
+        let pool_state = self.inner.state.lock();
+        let limits = &pool_state.limits;
+        let enough = memory::available_bytes().is_none_or(|free| free >= limits.memory_floor);
+        !pool_state.is_closed
             && enough
-            && shelf.seats.len() < limits.most as usize
-            && shelf.held().saturating_add(ASSUMED_BYTES) <= limits.most_bytes
+            && pool_state.entries.len() < limits.max_processes as usize
+            && pool_state.total_bytes().saturating_add(ASSUMED_PROCESS_BYTES) <= limits.max_bytes
     }
 
-    /// Ends all of them, keeps nothing from now on, and waits until nothing is left.
-    pub async fn close(&self) {
+    /// Ends all processes, rejects new ones, and waits until the processes are gone.
+    pub(crate) async fn close(&self) {
         let all = {
-            let mut shelf = self.shelf();
-            shelf.is_closed = true;
-            shelf.remove(|_| true)
+            let mut pool_state = self.inner.state.lock();
+            pool_state.is_closed = true;
+            pool_state.remove(|_| true)
         };
         self.end_all(all);
-        self.inner.ending.close();
-        self.inner.ending.wait().await;
+        self.inner.end_tasks.close();
+        self.inner.end_tasks.wait().await;
     }
 
-    fn end_all(&self, seats: Vec<Seat<T>>) {
+    fn end_all(&self, seats: Vec<PoolEntry<T>>) {
         for seat in seats {
-            seat.left.cancel();
-            self.inner.ending.spawn(seat.waiter.end());
+            seat.removed.cancel();
+            self.inner.end_tasks.spawn(seat.process.end());
         }
-    }
-
-    fn shelf(&self) -> MutexGuard<'_, Shelf<T>> {
-        self.inner.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T: Waiter> Shelf<T> {
-    fn remove(&mut self, which: impl FnMut(&mut Seat<T>) -> bool) -> Vec<Seat<T>> {
-        self.seats.extract_if(.., which).collect()
+impl<T: Poolable> IdlePoolState<T> {
+    fn remove(&mut self, which: impl FnMut(&mut PoolEntry<T>) -> bool) -> Vec<PoolEntry<T>> {
+        self.entries.extract_if(.., which).collect()
     }
 
-    /// Takes out who does not fit the limits, the least recently used first.
-    fn surplus(&mut self) -> Vec<Seat<T>> {
+    /// Removes processes until the limits hold, least recently used first.
+    fn remove_surplus(&mut self) -> Vec<PoolEntry<T>> {
         let short =
-            memory::available().is_some_and(|available| available < self.limits.memory_floor);
+            memory::available_bytes().is_some_and(|available| available < self.limits.memory_floor);
         if self.is_closed || short {
-            return std::mem::take(&mut self.seats);
+            return std::mem::take(&mut self.entries);
         }
         let mut surplus = Vec::new();
-        while !self.seats.is_empty()
-            && (self.seats.len() > self.limits.most as usize
-                || self.held() > self.limits.most_bytes)
+        while !self.entries.is_empty()
+            && (self.entries.len() > self.limits.max_processes as usize
+                || self.total_bytes() > self.limits.max_bytes)
         {
-            surplus.push(self.seats.remove(0));
+            surplus.push(self.entries.remove(0));
         }
         surplus
     }
 
-    fn held(&self) -> u64 {
-        let held = |seat: &Seat<T>| memory::resident(seat.waiter.pid()).unwrap_or(ASSUMED_BYTES);
-        self.seats.iter().map(held).sum()
+    fn total_bytes(&self) -> u64 {
+        let held = |seat: &PoolEntry<T>| {
+            memory::resident_bytes(seat.process.pid()).unwrap_or(ASSUMED_PROCESS_BYTES)
+        };
+        self.entries.iter().map(held).sum()
     }
 }
 
@@ -239,24 +253,24 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::sync::Notify;
 
-    /// Something that waits and has a pid: this test's own.
+    /// A test double whose pid is that of the test.
     #[derive(Clone, Debug, Default)]
-    struct Stone {
+    struct FakeProcess {
         dies: Arc<Notify>,
         is_over: Arc<AtomicBool>,
     }
 
-    impl Stone {
+    impl FakeProcess {
         fn is_over(&self) -> bool {
             self.is_over.load(Ordering::SeqCst)
         }
     }
 
-    impl Waiter for Stone {
+    impl Poolable for FakeProcess {
         fn pid(&self) -> u32 {
             std::process::id()
         }
-        fn unfit(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        fn invalidated(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
             let dies = Arc::clone(&self.dies);
             Box::pin(async move { dies.notified().await })
         }
@@ -265,11 +279,12 @@ mod tests {
         }
     }
 
-    const LIMITS: PoolLimits = PoolLimits { most: 2, most_bytes: u64::MAX, memory_floor: 0 };
+    const LIMITS: PoolLimits =
+        PoolLimits { max_processes: 2, max_bytes: u64::MAX, memory_floor: 0 };
     const LONG: Duration = Duration::from_hours(1);
 
-    fn warm(contract: &str) -> Place {
-        Place::Warm { contract: contract.to_owned() }
+    fn warm(contract: &str) -> PoolKey {
+        PoolKey::Warm { digest: contract.to_owned() }
     }
 
     async fn until(is_true: impl Fn() -> bool) {
@@ -279,68 +294,68 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_is_given_once_and_only_for_its_own_contract() {
-        let pool = Pool::new(LIMITS);
-        pool.keep("a", warm("one"), Stone::default(), LONG);
+    async fn an_entry_is_taken_once_and_only_with_its_key() {
+        let pool = IdlePool::new(LIMITS);
+        pool.put("a", warm("one"), FakeProcess::default(), LONG);
         assert!(pool.take(&warm("two")).is_none());
-        assert!(pool.take(&Place::Live { conversation: "one".into() }).is_none());
+        assert!(pool.take(&PoolKey::Live { session: "one".into() }).is_none());
         assert!(pool.take(&warm("one")).is_some());
         assert!(pool.take(&warm("one")).is_none());
     }
 
     #[tokio::test]
-    async fn the_least_recently_used_makes_room() {
-        let pool = Pool::new(LIMITS);
-        let stones: Vec<Stone> = (0..3).map(|_| Stone::default()).collect();
+    async fn the_least_recently_used_entry_is_evicted() {
+        let pool = IdlePool::new(LIMITS);
+        let stones: Vec<FakeProcess> = (0..3).map(|_| FakeProcess::default()).collect();
         for stone in &stones {
-            pool.keep("a", warm("one"), stone.clone(), LONG);
+            pool.put("a", warm("one"), stone.clone(), LONG);
         }
         until(|| stones[0].is_over()).await;
         assert_eq!(pool.count(&warm("one")), 2);
-        pool.set_limits(PoolLimits { most: 1, ..LIMITS });
+        pool.set_limits(PoolLimits { max_processes: 1, ..LIMITS });
         until(|| stones[1].is_over()).await;
         assert!(!stones[2].is_over());
     }
 
     #[tokio::test]
-    async fn nothing_stays_over_the_memory_that_is_allowed_or_there() {
+    async fn entries_above_the_memory_limits_are_ended() {
         for limits in [
-            PoolLimits { most_bytes: 1, ..LIMITS },
+            PoolLimits { max_bytes: 1, ..LIMITS },
             PoolLimits { memory_floor: u64::MAX, ..LIMITS },
-            PoolLimits { most: 0, ..LIMITS },
+            PoolLimits { max_processes: 0, ..LIMITS },
         ] {
-            let pool = Pool::new(limits);
-            let stone = Stone::default();
-            pool.keep("a", warm("one"), stone.clone(), LONG);
+            let pool = IdlePool::new(limits);
+            let stone = FakeProcess::default();
+            pool.put("a", warm("one"), stone.clone(), LONG);
             assert!(!pool.has_room());
             until(|| stone.is_over()).await;
         }
     }
 
     #[tokio::test]
-    async fn one_that_dies_or_waits_too_long_is_gone() {
-        let pool = Pool::new(LIMITS);
-        let (dying, late) = (Stone::default(), Stone::default());
-        pool.keep("a", warm("one"), dying.clone(), LONG);
-        pool.keep("a", warm("two"), late.clone(), Duration::ZERO);
+    async fn dead_and_expired_entries_are_removed() {
+        let pool = IdlePool::new(LIMITS);
+        let (dying, late) = (FakeProcess::default(), FakeProcess::default());
+        pool.put("a", warm("one"), dying.clone(), LONG);
+        pool.put("a", warm("two"), late.clone(), Duration::ZERO);
         dying.dies.notify_one();
         until(|| dying.is_over() && late.is_over()).await;
         assert!(pool.take(&warm("one")).is_none());
     }
 
     #[tokio::test]
-    async fn a5_another_contract_ends_the_old_ones_and_the_end_ends_all() {
-        let pool = Pool::new(LIMITS);
-        let (old, new) = (Stone::default(), Stone::default());
-        pool.keep("a", warm("one"), old.clone(), LONG);
-        pool.keep("a", warm("two"), new.clone(), LONG);
+    async fn a5_a_new_digest_ends_old_entries_and_close_ends_all() {
+        let pool = IdlePool::new(LIMITS);
+        let (old, new) = (FakeProcess::default(), FakeProcess::default());
+        pool.put("a", warm("one"), old.clone(), LONG);
+        pool.put("a", warm("two"), new.clone(), LONG);
         pool.end_outdated("a", Some("two"));
         until(|| old.is_over()).await;
         assert!(!new.is_over());
         pool.close().await;
         assert!(new.is_over());
-        let late = Stone::default();
-        pool.keep("a", warm("two"), late.clone(), LONG);
+        let late = FakeProcess::default();
+        pool.put("a", warm("two"), late.clone(), LONG);
         until(|| late.is_over()).await;
     }
 }

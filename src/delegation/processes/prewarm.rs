@@ -1,44 +1,48 @@
-//! Processes that are started before anybody asks: as many as the agents' files want, as long as there is room.
+//! Warm processes: started before a run needs them, up to the number in the agents' files.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use uuid::Uuid;
 
-use super::bridge::Bridge;
-use super::contract::contract;
-use super::converse::Leash;
-use super::ground::options;
-use super::kept::{Kept, pool_limits};
-use super::open::Open;
-use super::orchestrator::Orchestrator;
-use super::prepare;
-use crate::base::RunId;
+use super::super::launch::{LaunchInputs, launch_digest};
+use super::super::limits::LimitHit;
+use super::super::orchestrator::Orchestrator;
+use super::agent_process::AgentProcess;
+use super::idle_pool::PoolKey;
+use super::new_process::client_options;
+use super::process_control::ProcessControl;
+use super::process_pool::{PooledProcess, pool_limits};
 use crate::catalog::Agent;
-use crate::gateway::Tunnel;
-use crate::plan::{ConversationStart, PlanRequest, plan};
-use crate::worker::Place;
+use crate::delegation::process_spec;
+use crate::gateway::SdkServers;
+use crate::outcome::Failure;
+use crate::plan::{LaunchPlan, SessionStart};
+use crate::util::RunId;
 
-/// How long a process may take to be ready before it is given up.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// After a start that failed the agent is left alone for so long, unless the files change.
-const AFTER_A_FAILURE: Duration = Duration::from_mins(1);
-/// How often it is looked whether something that was told to nobody has changed: memory, a process that died.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Limit of the start of a warm process.
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+/// Pause after a failed start of an agent's process; a change of the files ends it.
+const RETRY_INTERVAL: Duration = Duration::from_mins(1);
+/// Interval of a refill without notification, for changes that nothing reports: `memory.md`, a process
+/// that exited.
+const REFILL_INTERVAL: Duration = Duration::from_secs(30);
 
 impl Orchestrator {
-    /// From now on processes are kept between calls: warm ones where an agent's file wants them, live ones for conversations.
-    /// For a server that stays; without this every call is cold and leaves nothing.
-    pub fn keep_processes(self: &Arc<Self>) {
-        self.warmth.turn_on();
-        tokio::spawn(tend(Arc::downgrade(self)));
+    /// Starts keeping processes between runs: warm ones as the agents' files say, live ones for sessions.
+    ///
+    /// For long-lived servers. Without this call, every run starts a new process.
+    pub fn enable_process_pool(self: &Arc<Self>) {
+        self.process_pool.enable();
+        tokio::spawn(refill_on_changes(Arc::downgrade(self)));
     }
 }
 
-/// Fills up when something has changed, until the server ends.
-async fn tend(shared: Weak<Orchestrator>) {
+/// Refills the pool after every change, until shutdown.
+async fn refill_on_changes(shared: Weak<Orchestrator>) {
     let Some(strong) = shared.upgrade() else { return };
     let mut changes = strong.catalog.changed();
     let stopping = strong.shutdown().stopping().clone();
@@ -48,12 +52,12 @@ async fn tend(shared: Weak<Orchestrator>) {
         let Some(strong) = shared.upgrade() else { return };
         tokio::select! {
             () = stopping.cancelled() => return,
-            () = fill(&strong, &mut failed) => {}
+            () = refill(&strong, &mut failed) => {}
         }
-        let again = sleep_until(Instant::now() + LOOK_AGAIN);
+        let again = sleep_until(Instant::now() + REFILL_INTERVAL);
         tokio::select! {
             () = stopping.cancelled() => return,
-            () = strong.warmth.used.notified() => {}
+            () = strong.process_pool.warm_process_used.notified() => {}
             () = again => {}
             changed = changes.changed() => {
                 if changed.is_err() { return }
@@ -63,10 +67,10 @@ async fn tend(shared: Weak<Orchestrator>) {
     }
 }
 
-/// Ends what no file wants any more, and starts what is missing, one after the other: calls come first.
-async fn fill(shared: &Orchestrator, failed: &mut HashMap<String, Instant>) {
+/// Stops unwanted processes and starts missing ones, one at a time: runs have priority.
+async fn refill(shared: &Orchestrator, failed: &mut HashMap<String, Instant>) {
     let snapshot = shared.catalog.snapshot();
-    shared.warmth.pool.set_limits(pool_limits(snapshot.orchestration()));
+    shared.process_pool.idle.set_limits(pool_limits(snapshot.orchestration()));
     let wanting: Vec<Arc<Agent>> = snapshot
         .entries()
         .iter()
@@ -74,115 +78,122 @@ async fn fill(shared: &Orchestrator, failed: &mut HashMap<String, Instant>) {
         .filter(|agent| agent.warm > 0)
         .cloned()
         .collect();
-    shared.warmth.pool.end_unwanted(|name| wanting.iter().any(|agent| agent.name.as_str() == name));
+    shared
+        .process_pool
+        .idle
+        .end_unwanted(|name| wanting.iter().any(|agent| agent.name.as_str() == name));
     failed.retain(|_, until| *until > Instant::now());
     for agent in wanting {
         if failed.contains_key(agent.name.as_str()) {
             continue;
         }
-        if let Err(why) = fill_for(shared, &agent).await {
+        if let Err(why) = refill_agent(shared, &agent).await {
             tracing::warn!(agent = %agent.name, "no process can be kept warm: {why}");
-            failed.insert(agent.name.to_string(), Instant::now() + AFTER_A_FAILURE);
+            failed.insert(agent.name.to_string(), Instant::now() + RETRY_INTERVAL);
         }
     }
 }
 
-async fn fill_for(shared: &Orchestrator, agent: &Arc<Agent>) -> Result<(), String> {
+async fn refill_agent(shared: &Orchestrator, agent: &Arc<Agent>) -> Result<(), String> {
     loop {
         let id = Uuid::new_v4().to_string();
         let start = match agent.session {
-            true => ConversationStart::Create(id),
-            false => ConversationStart::Passing(id),
+            true => SessionStart::Create(id),
+            false => SessionStart::Ephemeral(id),
         };
-        let planned = Planned::new(shared, agent, &start).await?;
-        let place = Place::Warm { contract: planned.contract.clone() };
-        shared.warmth.pool.end_outdated(agent.name.as_str(), Some(&planned.contract));
-        if shared.warmth.pool.count(&place) >= agent.warm as usize || !shared.warmth.pool.has_room()
+        let planned = WarmPlan::new(shared, agent, &start).await;
+        let planned = planned.map_err(|failure| failure.full_message())?;
+        let place = PoolKey::Warm { digest: planned.launch_digest.clone() };
+        shared.process_pool.idle.end_outdated(agent.name.as_str(), Some(&planned.launch_digest));
+        if shared.process_pool.idle.count(&place) >= agent.warm as usize
+            || !shared.process_pool.idle.has_room()
         {
             return Ok(());
         }
         let kept = planned.start(shared, agent, &start).await?;
         let idle = shared.catalog.snapshot().orchestration().warm_idle;
-        shared.warmth.pool.keep(agent.name.as_str(), place, kept, idle);
+        shared.process_pool.idle.put(agent.name.as_str(), place, kept, idle);
     }
 }
 
-/// Exactly what would be started for the next fresh call.
-struct Planned {
-    plan: crate::plan::LaunchPlan,
-    folder: std::path::PathBuf,
-    contract: String,
+/// Launch of the next new process of an agent.
+struct WarmPlan {
+    plan: LaunchPlan,
+    working_dir: PathBuf,
+    launch_digest: String,
 }
 
-impl Planned {
+impl WarmPlan {
     async fn new(
         shared: &Orchestrator,
         agent: &Arc<Agent>,
-        start: &ConversationStart,
-    ) -> Result<Self, String> {
-        let sentence = |failure: crate::outcome::Failure| failure.sentence();
-        let folder = prepare::folder(agent, &shared.settings).map_err(sentence)?;
-        let memory = prepare::memory(agent).map_err(sentence)?;
-        let program = shared.programs.find(&shared.settings).await.map_err(sentence)?;
-        let plan = plan(PlanRequest {
-            agent,
-            program: &program.path,
-            features: &program.features,
-            memory: memory.as_deref(),
-            present: &prepare::present_variables(),
-            conversation: start,
-        });
-        let contract =
-            contract(agent, &plan, &program, &folder, &shared.gateway).map_err(sentence)?;
-        Ok(Self { plan, folder, contract })
+        start: &SessionStart,
+    ) -> Result<Self, Failure> {
+        let (settings, control_files) = (&shared.settings, &shared.control_files);
+        let working_dir = process_spec::working_dir(agent, settings)?;
+        let reading = LaunchInputs::read(settings, &shared.program_cache, control_files, agent);
+        let inputs = reading.await?;
+        let plan = inputs.plan(start);
+        let launch_digest =
+            launch_digest(agent, &plan, &inputs.program, &working_dir, &shared.gateway)?;
+        Ok(Self { plan, working_dir, launch_digest })
     }
 
     async fn start(
         self,
         shared: &Orchestrator,
         agent: &Arc<Agent>,
-        start: &ConversationStart,
-    ) -> Result<Kept, String> {
+        start: &SessionStart,
+    ) -> Result<PooledProcess, String> {
         let id = RunId::new();
-        let tunnel = tunnel(shared, agent, id).await?;
-        let files =
-            prepare::private_folder(&shared.settings, id).map_err(|error| error.to_string())?;
-        let launch = prepare::launch(agent, &self.plan, id, self.folder, &files)
-            .map_err(|failure| failure.sentence())?;
-        let bridge = Bridge::new(Arc::clone(agent), tunnel);
-        let leash = Leash {
-            deadline: Instant::now() + PATIENCE,
-            idle: None,
-            cancel: shared.shutdown().ending().child_token(),
-            meter: None,
+        let sdk_servers = connect_servers(shared, agent, id).await?;
+        let files = process_spec::create_run_dir(&shared.settings, id)
+            .map_err(|error| error.to_string())?;
+        let launch = process_spec::process_spec(agent, &self.plan, id, self.working_dir, &files)
+            .map_err(|failure| failure.full_message())?;
+        let control =
+            ProcessControl::new(Arc::clone(agent), sdk_servers, Arc::clone(&shared.control_files));
+        let options = client_options(shared, agent, start);
+        let permit = shared.startup_limiter.acquire().await;
+        let ending = shared.shutdown().ending();
+        let given_up = async {
+            match timeout(START_TIMEOUT, ending.cancelled()).await {
+                Ok(()) => LimitHit::Cancelled,
+                Err(_) => LimitHit::Deadline,
+            }
         };
-        let options = options(shared, agent, start);
-        let turn = shared.doorway.enter().await;
-        let open = Open::start(launch, files, options, bridge, &leash, |_| {})
+        let open = AgentProcess::start(launch, files, options, control, given_up, |_| {})
             .await
             .map_err(|not_open| format!("claude did not start: {}", not_open.stderr.trim()))?;
-        drop(turn);
+        drop(permit);
         let doing = "warm: waits for its first prompt";
-        let posting = shared.runs.post_idle(agent.name.as_str(), &open.process, doing).ok();
+        let posting =
+            shared.run_registry.register_idle(agent.name.as_str(), &open.process, doing).ok();
         let session_id = match start {
-            ConversationStart::Create(id) | ConversationStart::Passing(id) => id.parse().ok(),
-            ConversationStart::Resume(_) => None,
+            SessionStart::Create(id) | SessionStart::Ephemeral(id) => id.parse().ok(),
+            SessionStart::Resume(_) => None,
         };
-        Ok(Kept { open, contract: self.contract, session_id, held: None, posting })
+        Ok(PooledProcess {
+            process: open,
+            launch_digest: self.launch_digest,
+            session_id,
+            lease: None,
+            registration: posting,
+        })
     }
 }
 
-/// Its servers, all of them: one that is missing would have to be told to the caller, and there is none yet.
-async fn tunnel(
+/// Connects the agent's servers. Fails if one is missing: without a run there is no caller to notify.
+async fn connect_servers(
     shared: &Orchestrator,
     agent: &Arc<Agent>,
     id: RunId,
-) -> Result<Option<Arc<Tunnel>>, String> {
+) -> Result<Option<Arc<SdkServers>>, String> {
     if agent.servers.is_empty() {
         return Ok(None);
     }
-    match Tunnel::open(&shared.gateway, agent, id).await {
-        Ok((tunnel, notes)) if notes.is_empty() => Ok(Some(Arc::new(tunnel))),
+    match SdkServers::connect(&shared.gateway, agent, id).await {
+        Ok((sdk_servers, notes)) if notes.is_empty() => Ok(Some(Arc::new(sdk_servers))),
         Ok((_, notes)) => Err(notes.join(" ")),
         Err(error) => Err(error.to_string()),
     }

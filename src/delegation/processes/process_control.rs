@@ -1,6 +1,8 @@
-//! What Adjutant answers when an agent's process asks: may this tool run, and what do its servers say?
+//! Answers of Adjutant to the control requests of an agent's `claude` process: hooks, permissions, MCP
+//! messages.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -8,427 +10,537 @@ use tokio::sync::watch;
 use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::approvals::{Approvals, Verdict};
-use super::ground::comes_by_pipe;
-use super::hook_answer::Together;
-use super::meter::Meter;
-use super::outlet::Outlet;
-use super::recorder::Recorder;
-use super::status::StatusBoard;
-use super::timing::Clock;
-use crate::base::{RunId, one_line, shorten};
-use crate::catalog::Agent;
+use super::super::launch::PreparedLaunch;
+use super::super::phase_timings::TurnClock;
+use super::super::pipeline::Run;
+use super::super::recorder::RunRecorder;
+use super::super::status::WeakStatusSender;
+use super::super::usage_meter::UsageMeter;
+use super::super::user_hooks::CombinedHookResult;
+use super::new_process::registers_callback;
+use super::notification_sink::NotificationSink;
+use crate::catalog::{Agent, ServerEntry};
 use crate::claude::{
-    ANSWER_TOOL, Approval, ApprovalRequest, BoxFuture, Handle, HookEvent, HookVerdict, Observation,
-    Parent, ResultFrame, ToolUse,
+    BoxFuture, ClaudeHandle, ControlHandler, HookDecision, HookEvent, Observation,
+    PermissionAnswer, PermissionRequest, ResultFrame, STRUCTURED_OUTPUT_TOOL, ToolUse,
 };
-use crate::gateway::{GatewayError, Tell, Tunnel};
+use crate::delegation::approval::{ApprovalBroker, ApprovalResult};
+use crate::delegation::file_access::{ControlFiles, FileDecision, FileRequest};
+use crate::gateway::{GatewayError, NotifyFn, SdkServers};
+use crate::jsonrpc::{Frame, LineJson, Message};
 use crate::outcome::Denial;
-use crate::policy::{Evaluation, judge_builtin, judge_mcp_tool};
+use crate::policy::{Verdict, evaluate_builtin, evaluate_mcp_tool};
+use crate::util::{Mutex, RunId, one_line, run_blocking, shorten};
 
-/// How often a run that waits for a person shows that it lives.
-const MOST_SILENCE: Duration = Duration::from_secs(1);
-const LEAST_SILENCE: Duration = Duration::from_millis(1);
-/// How long a process that has used too much may take to end before it is told why.
-const END_PATIENCE: Duration = Duration::from_secs(5);
-const NOBODY: &str = "Denied by Adjutant: no call is going on.";
+/// Longest interval between two activity signals while a run waits for a person; the idle timeout does
+/// not apply then.
+const MAX_ACTIVITY_INTERVAL: Duration = Duration::from_secs(1);
+const MIN_ACTIVITY_INTERVAL: Duration = Duration::from_millis(1);
+/// Delay of a denial after a limit was exceeded: the run is stopped before the model could react to the
+/// denial.
+const STOP_GRACE_PERIOD: Duration = Duration::from_secs(5);
+const NO_RUN_MESSAGE: &str = "Denied by Adjutant: no call is going on.";
 
-/// Our side of a process's pipe. It lives as long as the process; what it sees and answers is for the run that uses it now.
-pub(super) struct Bridge {
+/// Answers the control requests of one `claude` process.
+///
+/// Lives as long as the process. The run it works for is bound with `bind_run` and changes when a pooled process is
+/// reused; while none is bound every tool is denied and any activity is a protocol violation.
+pub(crate) struct ProcessControl {
     agent: Arc<Agent>,
-    /// `None` for an agent without servers, and between two runs that share no server.
-    tunnel: Mutex<Option<Arc<Tunnel>>>,
-    outlet: Arc<Outlet>,
-    /// `None` while no run uses the process.
-    errand: Mutex<Option<Arc<Errand>>>,
-    last_sign: watch::Sender<Instant>,
-    /// Cancelled when the process did something while no run used it.
-    odd: CancellationToken,
+    control_files: Arc<ControlFiles>,
+    /// `None` for an agent without servers, and between runs if a server is per run.
+    sdk_servers: Mutex<Option<Arc<SdkServers>>>,
+    notifications: Arc<NotificationSink>,
+    /// `None` while no run is bound.
+    active_run: Mutex<Option<Arc<ActiveRun>>>,
+    last_activity: watch::Sender<Instant>,
+    /// Cancelled at the first activity of the process while no run is bound.
+    violation: CancellationToken,
 }
 
-/// What a process does for one run: where it is shown, and what was seen of it.
-pub(super) struct Errand {
-    board: StatusBoard,
-    /// A process that waits for its first run has neither yet.
-    recorder: Option<Arc<Recorder>>,
-    approvals: Option<Arc<Approvals>>,
-    /// Counts what it uses, from the run's first word on.
-    meter: OnceLock<Arc<Meter>>,
-    seen: Mutex<Seen>,
+/// Per-run state of a [`ProcessControl`]: live status, event recorder, approvals, usage meter.
+///
+/// May outlive the run: a control request in progress keeps it until the process exits.
+pub(crate) struct ActiveRun {
+    status: WeakStatusSender,
+    recorder: Arc<RunRecorder>,
+    approvals: Arc<ApprovalBroker>,
+    meter: Arc<UsageMeter>,
+    observations: Mutex<RunObservations>,
+    /// Calls of file tools in progress, by `tool_use_id`.
+    file_calls: Mutex<BTreeMap<String, FileCall>>,
 }
 
-impl Errand {
-    pub(super) fn new(
-        board: StatusBoard,
-        recorder: Option<Arc<Recorder>>,
-        approvals: Option<Arc<Approvals>>,
-    ) -> Arc<Self> {
-        let (meter, seen) = (OnceLock::new(), Mutex::default());
-        Arc::new(Self { board, recorder, approvals, meter, seen })
+/// A call of a file tool in progress.
+#[derive(Debug)]
+enum FileCall {
+    /// The process has sent no `PreToolUse` request for the call.
+    Unasked(ToolUse),
+    /// The `PreToolUse` request of the call was answered.
+    Asked,
+}
+
+impl ActiveRun {
+    pub(crate) fn new(run: &Run, launch: &PreparedLaunch<'_>) -> Arc<Self> {
+        Arc::new(Self {
+            status: run.status.downgrade(),
+            recorder: Arc::clone(&launch.registered.recorder),
+            approvals: Arc::clone(&run.approvals),
+            meter: Arc::clone(&launch.limits.meter),
+            observations: Mutex::default(),
+            file_calls: Mutex::default(),
+        })
     }
 
-    /// What the run uses is counted by this meter.
-    pub(super) fn metered_by(&self, meter: Arc<Meter>) {
-        let _ = self.meter.set(meter);
+    /// Returns the exceeded limit, if any.
+    ///
+    /// Waits until all costs so far are checked against the budgets, at most 10 s for a message in progress plus the
+    /// time to write the costs.
+    async fn limit_exceeded(&self) -> Option<String> {
+        self.meter.settled().await;
+        self.meter.over().map(|failure| failure.full_message())
     }
 
-    /// Why nothing more may be done, once the run has used too much: the process may ask before it is ended.
-    async fn used_up(&self) -> Option<String> {
-        let meter = self.meter.get()?;
-        meter.settled().await;
-        meter.over().map(|failure| failure.sentence())
+    /// Shows the progress of a tool of an MCP server.
+    pub(crate) fn tool_progress(&self, words: &str) {
+        if let Some(status) = self.status.upgrade() {
+            status.set_activity(words);
+        }
     }
 
-    /// A tool of a server says how far it is.
-    pub(super) fn tool_says(&self, words: &str) {
-        self.board.doing(words);
+    /// Returns a copy of the observations so far.
+    fn observations(&self) -> RunObservations {
+        self.observations.lock().clone()
     }
 
-    /// What was seen so far.
-    pub(super) fn seen(&self) -> Seen {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn file_call_began(&self, id: &str, tool: &str, input: &Value) {
+        if FileRequest::is_for(tool) {
+            let call = ToolUse {
+                tool_name: tool.to_owned(),
+                input: input.clone(),
+                tool_use_id: id.to_owned(),
+                payload: Map::new(),
+            };
+            // The process may ask before the message with the call is complete.
+            self.file_calls.lock().entry(id.to_owned()).or_insert(FileCall::Unasked(call));
+        }
     }
 
-    fn record<R>(&self, what: impl FnOnce(&Recorder) -> R) -> Option<R> {
-        self.recorder.as_deref().map(what)
+    fn file_call_asked(&self, tool_use: &ToolUse) {
+        if let Some(cwd) = tool_use.payload.get("cwd").and_then(Value::as_str) {
+            self.update_observations(|seen| seen.cwd = Some(cwd.to_owned()));
+        }
+        if FileRequest::is_for(&tool_use.tool_name) {
+            self.file_calls.lock().insert(tool_use.tool_use_id.clone(), FileCall::Asked);
+        }
     }
 
-    /// What hooks of the user say; `None` where none is meant.
-    async fn ask_hooks(
-        &self,
-        event: &str,
-        payload: Option<&Map<String, Value>>,
-    ) -> Option<Together> {
-        self.recorder.as_deref()?.ask_hooks(event, payload?).await
+    /// Removes a call that ended. Returns the call if the process never asked about it.
+    fn file_call_ended(&self, id: &str) -> Option<ToolUse> {
+        match self.file_calls.lock().remove(id)? {
+            FileCall::Unasked(call) => Some(call),
+            FileCall::Asked => None,
+        }
     }
 
-    fn note(&self, change: impl FnOnce(&mut Seen)) {
-        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+    fn update_observations(&self, change: impl FnOnce(&mut RunObservations)) {
+        change(&mut self.observations.lock());
     }
 }
 
-/// What was seen of a run, for its report.
+/// Observations of one run, for its report.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
-    /// Calls that were refused.
-    pub(super) denials: Vec<Denial>,
-    /// Whether any tool was asked for, which may have run: from then on nothing is tried twice.
-    pub(super) tool_ran: bool,
-    /// Whether the process said that the turn began which is going on.
-    began: bool,
-    /// Whether a result came that no turn was waiting for, or that was there before its turn began.
-    pub(super) stale: bool,
-    /// Where the time of its turns goes.
-    pub(super) clock: Clock,
+pub(crate) struct RunObservations {
+    pub(crate) denials: Vec<Denial>,
+    /// True once a tool was requested. The tool may have run, so the turn must not be repeated.
+    pub(crate) tool_requested: bool,
+    /// True if the process reported the start of the current turn.
+    turn_began: bool,
+    /// True after a result that belongs to no turn, or that arrived before its turn began.
+    pub(crate) stale_result: bool,
+    /// Last reported working directory of the process.
+    cwd: Option<String>,
+    pub(crate) clock: TurnClock,
 }
 
-impl Bridge {
-    /// The bridge of a process that no run uses yet.
-    pub(super) fn new(agent: Arc<Agent>, tunnel: Option<Arc<Tunnel>>) -> Arc<Self> {
+impl ProcessControl {
+    /// Creates the control of a process that no run uses yet.
+    pub(crate) fn new(
+        agent: Arc<Agent>,
+        sdk_servers: Option<Arc<SdkServers>>,
+        control_files: Arc<ControlFiles>,
+    ) -> Arc<Self> {
         let (last_sign, _) = watch::channel(Instant::now());
-        let (outlet, odd) = (Arc::default(), CancellationToken::new());
-        let tunnel = Mutex::new(tunnel);
-        Arc::new(Self { agent, tunnel, outlet, errand: Mutex::default(), last_sign, odd })
+        let (notification_sink, odd) = (Arc::default(), CancellationToken::new());
+        let sdk_servers = Mutex::new(sdk_servers);
+        let active_run = Mutex::default();
+        Arc::new(Self {
+            agent,
+            control_files,
+            sdk_servers,
+            notifications: notification_sink,
+            active_run,
+            last_activity: last_sign,
+            violation: odd,
+        })
     }
 
-    /// The process is ready: what its servers say on their own finds the way to it from now on.
-    pub(super) fn opened(&self, handle: Handle) {
-        self.outlet.open(handle);
-        if let Some(tunnel) = self.tunnel() {
-            tunnel.tell_changes(&self.tell());
+    /// Opens the notification channel to the process once it has answered `initialize`.
+    pub(crate) fn process_ready(&self, handle: ClaudeHandle) {
+        self.notifications.connect(handle);
+        if let Some(sdk_servers) = self.sdk_servers() {
+            sdk_servers.notify_changes(&self.notify_fn());
         }
     }
 
-    fn tunnel(&self) -> Option<Arc<Tunnel>> {
-        self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn sdk_servers(&self) -> Option<Arc<SdkServers>> {
+        self.sdk_servers.lock().clone()
     }
 
-    /// Whether its agent's servers can be reached, if it has any.
-    pub(super) fn is_connected(&self) -> bool {
-        self.agent.servers.is_empty() || self.tunnel().is_some()
+    /// Returns `true` if the agent has no servers or they are connected.
+    pub(crate) fn has_servers_connected(&self) -> bool {
+        self.agent.servers.is_empty() || self.sdk_servers().is_some()
     }
 
-    /// From now on these are the servers at the other end.
-    pub(super) fn connect(&self, tunnel: Arc<Tunnel>) {
-        tunnel.tell_changes(&self.tell());
-        *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+    /// Replaces the servers behind the process.
+    pub(crate) fn connect_servers(&self, sdk_servers: Arc<SdkServers>) {
+        sdk_servers.notify_changes(&self.notify_fn());
+        *self.sdk_servers.lock() = Some(sdk_servers);
     }
 
-    /// The way into the process for its servers; progress is shown in the run that uses it now.
-    fn tell(&self) -> Tell {
-        self.outlet.tell(self.current().clone(), self.last_sign.clone())
+    /// Returns the callback for notifications of servers; progress is shown in the run that is bound now.
+    fn notify_fn(&self) -> NotifyFn {
+        self.notifications.notify_fn(self.active_run.lock().as_ref(), self.last_activity.clone())
     }
 
-    /// The text behind a task that begins with a prompt of one of the agent's servers.
-    pub(super) async fn prompt_behind(&self, task: &str) -> Option<Result<String, GatewayError>> {
-        self.tunnel()?.prompt_behind(task).await
+    /// Returns the text of the server prompt that `task` names, if it names one.
+    pub(crate) async fn resolve_prompt_command(
+        &self,
+        task: &str,
+    ) -> Option<Result<String, GatewayError>> {
+        self.sdk_servers()?.resolve_prompt_command(task).await
     }
 
-    /// The agent is about to be told this.
-    pub(super) fn prompts(&self, message: &str) {
-        if let Some(errand) = self.current().clone()
-            && !comes_by_pipe(&self.agent, HookEvent::UserPromptSubmit)
+    /// Records a prompt that is about to be sent, unless a `UserPromptSubmit` callback will report it.
+    pub(crate) fn prompt_sent(&self, message: &str) {
+        if let Some(active_run) = self.active_run.lock().clone()
+            && !registers_callback(&self.agent, HookEvent::UserPromptSubmit)
         {
-            errand.record(|recorder| recorder.prompted(message));
+            active_run.recorder.prompt_sent(message);
         }
     }
 
-    /// The agent has come to the end of a turn.
-    pub(super) fn has_stopped(&self, result: &ResultFrame) {
-        if let Some(errand) = self.current().clone()
+    /// Records the end of a turn, unless a `Stop` callback reports it.
+    pub(crate) fn turn_stopped(&self, result: &ResultFrame) {
+        if let Some(active_run) = self.active_run.lock().clone()
             && result.is_success()
-            && !comes_by_pipe(&self.agent, HookEvent::Stop)
+            && !registers_callback(&self.agent, HookEvent::Stop)
         {
-            errand.record(|recorder| recorder.stopped(result));
+            active_run.recorder.turn_stopped(result);
         }
     }
 
-    /// From now on it is this run that uses the process.
-    pub(super) fn attend(&self, run: RunId, errand: &Arc<Errand>) {
-        if let Some(tunnel) = self.tunnel() {
-            tunnel.serve(run);
+    /// Binds a run: from now on requests and observations belong to it.
+    pub(crate) fn bind_run(&self, run: RunId, active_run: Arc<ActiveRun>) {
+        if let Some(sdk_servers) = self.sdk_servers() {
+            sdk_servers.set_run(run);
         }
-        self.last_sign.send_replace(Instant::now());
-        *self.current() = Some(Arc::clone(errand));
+        self.last_activity.send_replace(Instant::now());
+        *self.active_run.lock() = Some(active_run);
     }
 
-    /// No run uses the process any more; whatever it does now is odd. Servers of the run alone end with it.
-    pub(super) fn rest(&self) {
-        *self.current() = None;
-        if self.agent.servers.iter().any(|server| server.per_run) {
-            self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Returns the observations of the bound run.
+    pub(crate) fn observations(&self) -> RunObservations {
+        let active_run = self.active_run.lock().clone();
+        active_run.map(|active_run| active_run.observations()).unwrap_or_default()
+    }
+
+    /// Unbinds the run.
+    ///
+    /// Further activity is a protocol violation. Drops the servers if one of them is per run.
+    pub(crate) fn unbind_run(&self) {
+        *self.active_run.lock() = None;
+        if self.agent.servers.iter().any(ServerEntry::is_per_run) {
+            self.sdk_servers.lock().take();
         }
     }
 
-    /// Cancelled when the process did something while no run used it.
-    pub(super) fn oddity(&self) -> CancellationToken {
-        self.odd.clone()
+    /// Returns a token that is cancelled at the first activity while no run is bound.
+    pub(crate) fn protocol_violation(&self) -> CancellationToken {
+        self.violation.clone()
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<Arc<Errand>>> {
-        self.errand.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The run that uses the process; without one, what it does is odd.
-    fn errand(&self) -> Option<Arc<Errand>> {
-        let errand = self.current().clone();
-        if errand.is_none() {
-            self.odd.cancel();
+    /// Returns the bound run. If none is bound, reports a protocol violation.
+    fn require_active_run(&self) -> Option<Arc<ActiveRun>> {
+        let active_run = self.active_run.lock().clone();
+        if active_run.is_none() {
+            self.violation.cancel();
         }
-        errand
+        active_run
     }
 
-    /// When the process last gave a sign of life.
-    pub(super) fn signs(&self) -> watch::Receiver<Instant> {
-        self.last_sign.subscribe()
+    /// Subscribes to the time of the last activity of the process.
+    pub(crate) fn activity(&self) -> watch::Receiver<Instant> {
+        self.last_activity.subscribe()
     }
 
-    fn refuse(&self, tool: &str, rule: &str) {
+    fn add_denial(&self, tool: &str, rule: &str) {
         let denial = Denial { tool: tool.to_owned(), rule: rule.to_owned() };
-        let Some(errand) = self.errand() else { return };
-        errand.note(|seen| {
+        let Some(active_run) = self.require_active_run() else { return };
+        active_run.update_observations(|seen| {
             if !seen.denials.contains(&denial) {
                 seen.denials.push(denial);
             }
         });
     }
 
-    /// A refusal that no person had a part in, for the audit log; those that were asked about have their line by then.
-    fn write_down(&self, errand: &Errand, call: (&str, &str), input: &Value, reason: &str) {
-        if let Some(approvals) = &errand.approvals {
-            approvals.refused(&self.agent, call, input, reason);
-        }
+    /// Writes the audit entry of a denial that no person decided. Approvals write their own entries.
+    fn audit_denial(
+        &self,
+        active_run: &ActiveRun,
+        call: (&str, &str),
+        input: &Value,
+        reason: &str,
+    ) {
+        active_run.approvals.audit_denial(&self.agent, call, input, reason);
     }
 
-    /// Whole tools by the agent's own policy, whatever Claude Code's rules would say.
-    fn judge(&self, tool: &str) -> Evaluation {
+    /// Evaluates the agent's policy for a whole tool, independent of Claude Code's permission rules.
+    fn evaluate_tool(&self, tool: &str) -> Verdict {
         match tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
-            Some((server, name)) => match self.tunnel() {
-                Some(tunnel) => tunnel.judge(server, name),
-                None => judge_mcp_tool(&self.agent, server, name, None),
+            Some((server, name)) => match self.sdk_servers() {
+                Some(sdk_servers) => sdk_servers.evaluate_tool(server, name),
+                None => evaluate_mcp_tool(&self.agent, server, name, None),
             },
-            None => judge_builtin(&self.agent, tool),
+            None => evaluate_builtin(&self.agent, tool),
         }
     }
 
-    fn judge_use(&self, tool_use: &ToolUse) -> HookVerdict {
-        let verdict = self.judge(&tool_use.tool_name);
-        // With `--json-schema` the CLI has a tool of its own that does nothing but take the answer.
-        let is_answer = tool_use.tool_name == ANSWER_TOOL && self.agent.output.schema.is_some();
-        if is_answer || verdict.is_allowed() {
-            return HookVerdict::Proceed;
-        }
-        self.refuse(&tool_use.tool_name, verdict.sentence());
-        HookVerdict::Deny { reason: verdict.sentence().to_owned() }
-    }
-
-    /// Asks a person, where one can be asked. Others go on meanwhile: each question has a task of its own.
-    async fn answer(&self, request: &ApprovalRequest, errand: &Errand) -> Approval {
-        let Some(approvals) = &errand.approvals else {
-            let message = "Denied by Adjutant: no run is going on".to_owned();
-            return Approval::Deny { message };
+    async fn decide_tool_use(&self, tool_use: &ToolUse) -> HookDecision {
+        let verdict = self.evaluate_tool(&tool_use.tool_name);
+        // With `--json-schema` the CLI adds a tool that only takes the structured answer.
+        let is_answer =
+            tool_use.tool_name == STRUCTURED_OUTPUT_TOOL && self.agent.output.schema.is_some();
+        let denial = match is_answer || verdict.is_allowed() {
+            true => self.control_file_denial(tool_use).await,
+            false => Some(verdict.message().to_owned()),
         };
-        let deciding = approvals.decide(&self.agent, request, &errand.board);
-        match self.awake(deciding).await {
-            Verdict::Allowed => Approval::Allow { updated_input: request.input.clone() },
-            Verdict::Denied { rule, message } => {
-                self.refuse(&request.tool_name, &rule);
-                Approval::Deny { message }
+        let Some(reason) = denial else { return HookDecision::Proceed };
+        self.add_denial(&tool_use.tool_name, &reason);
+        HookDecision::Deny { reason }
+    }
+
+    /// Returns the denial if the agent may not use a file tool on this path. Runs on a blocking thread.
+    async fn control_file_denial(&self, tool_use: &ToolUse) -> Option<String> {
+        let cwd = tool_use.payload.get("cwd").and_then(Value::as_str);
+        let request = FileRequest::new(&tool_use.tool_name, &tool_use.input, cwd)?;
+        let (files, agent) = (Arc::clone(&self.control_files), Arc::clone(&self.agent));
+        match run_blocking(move || files.decide(&agent, &request)).await {
+            Some(FileDecision::Allow) => None,
+            Some(FileDecision::Deny { reason }) => Some(reason),
+            None => Some("a fault inside Adjutant: the file cannot be checked".to_owned()),
+        }
+    }
+
+    /// Records that `claude` rejected a call on a control file before it asked.
+    ///
+    /// Claude Code checks the arguments of `Read`, `Edit` and `Write` before it runs hooks: that no rule denies the
+    /// path, and that a file was read before it is written. [`ControlHandler::pre_tool_use`] is never called for such a
+    /// call.
+    fn rejected_unasked(&self, active_run: &ActiveRun, call: &ToolUse) {
+        let (id, tool) = (&call.tool_use_id, &call.tool_name);
+        let request = FileRequest::new(tool, &call.input, active_run.observations().cwd.as_deref());
+        let decision = request.map(|request| self.control_files.decide(&self.agent, &request));
+        if let Some(FileDecision::Deny { reason }) = decision {
+            self.add_denial(tool, &reason);
+            active_run.recorder.pre_tool_use(call);
+            active_run.recorder.permission_denied(id, tool, &reason);
+            self.audit_denial(active_run, (tool, id), &call.input, &reason);
+        }
+    }
+
+    /// Asks a person to approve the call. Other control requests continue: each has its own task.
+    async fn ask_person(
+        &self,
+        request: &PermissionRequest,
+        active_run: &ActiveRun,
+    ) -> PermissionAnswer {
+        let deciding = active_run.approvals.decide(&self.agent, request, &active_run.status);
+        match self.with_activity(deciding).await {
+            ApprovalResult::Allowed => {
+                PermissionAnswer::Allow { updated_input: request.input.clone() }
+            }
+            ApprovalResult::Denied { rule, message } => {
+                self.add_denial(&request.tool_name, &rule);
+                PermissionAnswer::Deny { message }
             }
         }
     }
 
-    /// Waits for a person, who may take longer than a process may be silent.
-    async fn awake<T>(&self, waiting: impl Future<Output = T>) -> T {
-        let longest = self.agent.limits.idle_timeout.unwrap_or(MOST_SILENCE);
-        let mut signs = interval((longest / 2).clamp(LEAST_SILENCE, MOST_SILENCE));
+    /// Polls `waiting` and signals activity meanwhile, because a person may take longer than the idle
+    /// timeout.
+    async fn with_activity<T>(&self, waiting: impl Future<Output = T>) -> T {
+        let longest = self.agent.limits.idle_timeout.unwrap_or(MAX_ACTIVITY_INTERVAL);
+        let mut signs = interval((longest / 2).clamp(MIN_ACTIVITY_INTERVAL, MAX_ACTIVITY_INTERVAL));
         tokio::pin!(waiting);
         loop {
             tokio::select! {
                 done = &mut waiting => return done,
-                _ = signs.tick() => drop(self.last_sign.send_replace(Instant::now())),
+                _ = signs.tick() => drop(self.last_activity.send_replace(Instant::now())),
             }
         }
     }
 }
 
-impl Parent for Bridge {
-    fn pre_tool_use(&self, tool_use: ToolUse) -> BoxFuture<'_, HookVerdict> {
+impl ControlHandler for ProcessControl {
+    fn pre_tool_use(&self, tool_use: ToolUse) -> BoxFuture<'_, HookDecision> {
         Box::pin(async move {
-            let Some(errand) = self.errand() else {
-                return HookVerdict::Deny { reason: NOBODY.to_owned() };
+            let Some(active_run) = self.require_active_run() else {
+                return HookDecision::Deny { reason: NO_RUN_MESSAGE.to_owned() };
             };
-            let payload = errand.record(|recorder| recorder.tool_wanted(&tool_use));
-            let used_up = errand.used_up().await;
+            active_run.file_call_asked(&tool_use);
+            let payload = active_run.recorder.pre_tool_use(&tool_use);
+            let used_up = active_run.limit_exceeded().await;
             let is_over = used_up.is_some();
             let mut verdict = match used_up {
-                Some(reason) => HookVerdict::Stop { reason },
-                None => self.judge_use(&tool_use),
+                Some(reason) => HookDecision::Stop { reason },
+                None => self.decide_tool_use(&tool_use).await,
             };
-            if verdict == HookVerdict::Proceed {
-                // Hooks of the user can only take away: they are asked about what may be.
-                let said = errand.ask_hooks("PreToolUse", payload.as_ref()).await;
-                verdict = said.map_or(verdict, Together::verdict);
-                if let Some(reason) = verdict.refusal() {
-                    self.refuse(&tool_use.tool_name, &shorten(&one_line(reason), 200));
+            if verdict == HookDecision::Proceed {
+                // Hooks can only deny: run them only for calls that are allowed so far.
+                let said = active_run.recorder.run_hooks("PreToolUse", &payload).await;
+                verdict = said.map_or(verdict, CombinedHookResult::decision);
+                if let Some(reason) = verdict.denial_reason() {
+                    self.add_denial(&tool_use.tool_name, &shorten(&one_line(reason), 200));
                 }
             }
-            if let Some(reason) = verdict.refusal() {
+            if let Some(reason) = verdict.denial_reason() {
                 let (id, tool) = (&tool_use.tool_use_id, &tool_use.tool_name);
-                errand.record(|recorder| recorder.denied(id, tool, reason));
-                self.write_down(&errand, (tool, id), &tool_use.input, reason);
+                active_run.recorder.permission_denied(id, tool, reason);
+                self.audit_denial(&active_run, (tool, id), &tool_use.input, reason);
             }
             if is_over {
-                // Told no, it would ask the model what to do instead, which costs more: it is ended first.
-                sleep(END_PATIENCE).await;
+                // After a denial `claude` would send another API request, which costs more: wait until the run is
+                // stopped.
+                sleep(STOP_GRACE_PERIOD).await;
             }
             verdict
         })
     }
 
-    fn can_use_tool(&self, request: ApprovalRequest) -> BoxFuture<'_, Approval> {
+    fn can_use_tool(&self, request: PermissionRequest) -> BoxFuture<'_, PermissionAnswer> {
         Box::pin(async move {
-            let Some(errand) = self.errand() else {
-                return Approval::Deny { message: NOBODY.to_owned() };
+            let Some(active_run) = self.require_active_run() else {
+                return PermissionAnswer::Deny { message: NO_RUN_MESSAGE.to_owned() };
             };
-            let payload = errand.record(|recorder| recorder.permission_asked(&request));
-            let said = errand.ask_hooks("PermissionRequest", payload.as_ref()).await;
-            let approval = match said.and_then(Together::refusal) {
+            let payload = active_run.recorder.permission_request(&request);
+            let said = active_run.recorder.run_hooks("PermissionRequest", &payload).await;
+            let approval = match said.and_then(CombinedHookResult::denial_reason) {
                 Some(message) => {
                     let (tool, id) = (&request.tool_name, &request.tool_use_id);
-                    self.refuse(tool, &shorten(&one_line(&message), 200));
-                    self.write_down(&errand, (tool, id), &request.input, &message);
-                    Approval::Deny { message }
+                    self.add_denial(tool, &shorten(&one_line(&message), 200));
+                    self.audit_denial(&active_run, (tool, id), &request.input, &message);
+                    PermissionAnswer::Deny { message }
                 }
-                None => self.answer(&request, &errand).await,
+                None => self.ask_person(&request, &active_run).await,
             };
-            if let Approval::Deny { message } = &approval {
+            if let PermissionAnswer::Deny { message } = &approval {
                 let (id, tool) = (&request.tool_use_id, &request.tool_name);
-                errand.record(|recorder| recorder.denied(id, tool, message));
+                active_run.recorder.permission_denied(id, tool, message);
             }
             approval
         })
     }
 
-    fn mcp_message(&self, server: String, message: Value) -> BoxFuture<'_, Option<Value>> {
+    fn mcp_message(&self, server: String, message: LineJson) -> BoxFuture<'_, Option<LineJson>> {
         Box::pin(async move {
-            // Its lists may be asked for before the first prompt; what acts needs a run.
-            let acts = message.get("method").and_then(Value::as_str) == Some("tools/call");
-            if acts && self.errand().is_none() {
-                let error = json!({ "code": -32000, "message": NOBODY });
-                return Some(json!({ "jsonrpc": "2.0", "id": message.get("id"), "error": error }));
-            }
-            if let Some(tunnel) = self.tunnel() {
-                let tell = self.tell();
-                tunnel.message(&server, &message, &tell).await
-            } else {
-                let error = json!({ "code": -32000, "message": NOBODY });
-                message.get("id").map(|id| json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+            // `claude` may list tools before the first prompt; a tool call needs a run.
+            let request = match Message::parse(message.as_str().as_bytes()) {
+                Ok(Message::Request { id, method, .. }) => Some((id, method == "tools/call")),
+                _ => None,
+            };
+            let acts = matches!(request, Some((_, true)));
+            let is_refused = acts && self.require_active_run().is_none();
+            match self.sdk_servers().filter(|_| !is_refused) {
+                Some(sdk_servers) => {
+                    let tell = self.notify_fn();
+                    sdk_servers.handle_message(&server, &message, &tell).await
+                }
+                None => request.map(|(id, _)| {
+                    Frame::error(&id.to_string(), -32_000, NO_RUN_MESSAGE, None).into_json()
+                }),
             }
         })
     }
 
     fn hook_event(&self, event: String, payload: Map<String, Value>) -> BoxFuture<'_, Value> {
         Box::pin(async move {
-            // While nobody uses the process its hooks tell nobody's story, and are no reason to distrust it.
-            let Some(errand) = self.current().clone() else { return json!({}) };
-            let payload = errand.record(|recorder| recorder.hook(&event, payload));
-            let said = errand.ask_hooks(&event, payload.as_ref()).await;
+            // Hook events while no run is bound are dropped and are no protocol violation.
+            let Some(active_run) = self.active_run.lock().clone() else { return json!({}) };
+            let payload = active_run.recorder.hook_event(&event, payload);
+            let said = active_run.recorder.run_hooks(&event, &payload).await;
             said.map_or_else(|| json!({}), |said| said.output(&event))
         })
     }
 
     fn observe(&self, observation: &Observation<'_>) {
-        self.last_sign.send_replace(Instant::now());
-        let Some(errand) = self.errand() else { return };
-        if let Some(meter) = errand.meter.get() {
-            meter.observe(observation);
-        }
-        let board = &errand.board;
+        self.last_activity.send_replace(Instant::now());
+        let Some(active_run) = self.require_active_run() else { return };
+        active_run.meter.observe(observation);
+        let Some(status) = active_run.status.upgrade() else { return };
         match observation {
             Observation::SessionStarted(init) => {
-                errand.record(|recorder| recorder.session_seen(init));
-                errand.note(|seen| {
-                    seen.began = true;
+                active_run.recorder.turn_started(init);
+                active_run.update_observations(|seen| {
+                    seen.turn_began = true;
+                    seen.cwd = Some(init.cwd.clone());
                     seen.clock.first_frame();
                 });
-                board.now("thinking");
+                status.set_activity_after_tool("thinking");
             }
-            Observation::Text(_) => board.now("writing"),
-            Observation::ToolStarted { summary, .. } => {
-                errand.note(|seen| {
-                    seen.tool_ran = true;
+            Observation::Text(_) => status.set_activity_after_tool("writing"),
+            Observation::ToolStarted { tool_use_id, name, input, summary } => {
+                active_run.file_call_began(tool_use_id, name, input);
+                active_run.update_observations(|seen| {
+                    seen.tool_requested = true;
                     seen.clock.tool_started();
                 });
-                board.tool(summary);
+                status.set_tool(summary);
             }
             Observation::ToolFinished { tool_use_id, is_error, text } => {
-                errand.record(|recorder| recorder.tool_seen(tool_use_id, *is_error, text));
-                errand.note(|seen| {
-                    seen.tool_ran = true;
+                active_run.recorder.tool_result(tool_use_id, *is_error, text);
+                if let Some(call) = active_run.file_call_ended(tool_use_id).filter(|_| *is_error) {
+                    self.rejected_unasked(&active_run, &call);
+                }
+                active_run.update_observations(|seen| {
+                    seen.tool_requested = true;
                     seen.clock.tool_finished();
                 });
-                board.now("thinking");
+                status.set_activity_after_tool("thinking");
             }
-            Observation::Turn { turns } => board.turns(*turns),
+            Observation::Turn { turns } => status.set_turns(*turns),
             Observation::ApiRetry { attempt, max_retries, error, .. } => {
-                board.doing(&format!(
+                status.set_activity(&format!(
                     "waiting for the API: {error} (attempt {attempt} of {max_retries})"
                 ));
             }
             Observation::PermissionDenied { tool_name, message } => {
-                self.refuse(tool_name, &shorten(&one_line(message), 200));
+                self.add_denial(tool_name, &shorten(&one_line(message), 200));
             }
             Observation::TurnFinished { cost_usd, turns } => {
-                // Looked at here, where frames come one after the other: a moment later the turn may have begun.
-                errand.note(|seen| seen.stale |= !std::mem::take(&mut seen.began));
-                board.spent(*turns, *cost_usd);
+                // Checked here because frames arrive in order: after this frame the next turn may begin at any time.
+                active_run.update_observations(|seen| {
+                    seen.stale_result |= !std::mem::take(&mut seen.turn_began);
+                });
+                status.add_cost(*turns, *cost_usd);
             }
-            Observation::MessageStarted | Observation::Writing | Observation::Spent { .. } => {}
+            Observation::MessageStarted
+            | Observation::PartialContent
+            | Observation::MessageEnded { .. } => {}
             Observation::StaleResult => {
-                errand.note(|seen| seen.stale = true);
-                // It may come after this run was judged: then it speaks against the next one's process.
-                self.odd.cancel();
+                active_run.update_observations(|seen| seen.stale_result = true);
+                // The frame may arrive after the run was judged; the process must not be reused then.
+                self.violation.cancel();
             }
         }
     }

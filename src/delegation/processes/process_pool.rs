@@ -1,10 +1,11 @@
-//! Processes that outlive a call: warm ones for the next fresh call, live ones for the next turn of their conversation.
+//! Pool of running `claude` processes: warm ones without a session in use, live ones bound to a
+//! session.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -12,130 +13,135 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::open::Open;
-use crate::base::RunId;
+use super::agent_process::AgentProcess;
+use super::idle_pool::{IdlePool, PoolKey, PoolLimits, Poolable};
 use crate::catalog::Orchestration;
-use crate::sessions::{ConversationName, Lease, Line};
-use crate::worker::{Place, Pool, PoolLimits, Posting, Waiter};
+use crate::runs::RunRegistration;
+use crate::sessions::{QueueWatch, SessionLease, SessionName};
+use crate::util::{Mutex, RunId};
 
-/// How soon a conversation that is kept is given up for somebody else who wants it.
-const LINE_LOOK: Duration = Duration::from_millis(100);
-/// Queues of conversations that are remembered before idle ones are dropped.
-const MOST_IDLE_QUEUES: usize = 64;
+/// Interval at which a live process checks whether another process waits for its session.
+const QUEUE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Number of session queues above which unused ones are removed.
+const MAX_IDLE_QUEUES: usize = 64;
 
-/// An open process that waits for a call.
-pub(super) struct Kept {
-    pub(super) open: Open,
-    /// What it was started with.
-    pub(super) contract: String,
-    /// The id it was started under, for an agent with conversations.
-    pub(super) session_id: Option<Uuid>,
-    /// For a live one: the right to its conversation, and the run that used it last.
-    pub(super) held: Option<(Lease, RunId)>,
-    /// Its line in `adjutant runs list --all`.
-    pub(super) posting: Option<Posting>,
+/// A running process that waits in the pool for a run.
+pub(crate) struct PooledProcess {
+    pub(crate) process: AgentProcess,
+    pub(crate) launch_digest: String,
+    /// Session id that the process was started with.
+    pub(crate) session_id: Option<Uuid>,
+    /// Lease of the session and id of its last run; only for a live process.
+    pub(crate) lease: Option<(SessionLease, RunId)>,
+    /// Entry in `adjutant runs list --all`.
+    pub(crate) registration: Option<RunRegistration>,
 }
 
-impl Waiter for Kept {
+impl Poolable for PooledProcess {
     fn pid(&self) -> u32 {
-        self.open.process.pid()
+        self.process.process.pid()
     }
 
-    fn unfit(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let (ended, odd) = (self.open.process.ended(), self.open.bridge.oddity());
-        let stop = self.posting.as_ref().map(Posting::stop_request);
-        let line = self.held.as_ref().and_then(|(lease, _)| lease.rest());
+    fn invalidated(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (ended, odd) =
+            (self.process.process.ended(), self.process.control.protocol_violation());
+        let stop = self.registration.as_ref().map(RunRegistration::stop_future);
+        let line = self.lease.as_ref().and_then(|(lease, _)| lease.mark_idle());
         Box::pin(async move {
             tokio::select! {
                 () = ended => {}
                 () = odd.cancelled() => {}
-                () = or_never(stop) => {}
-                () = or_never(line.map(wanted_elsewhere)) => {}
+                () = or_pending(stop) => {}
+                () = or_pending(line.map(wait_for_waiter)) => {}
             }
         })
     }
 
     fn end(mut self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            self.open.say_goodbye().await;
+            self.process.shutdown_gracefully().await;
         })
     }
 }
 
-async fn or_never(future: Option<impl Future<Output = ()>>) {
+async fn or_pending(future: Option<impl Future<Output = ()>>) {
     match future {
         Some(future) => future.await,
         None => std::future::pending().await,
     }
 }
 
-/// Returns when another process waits for the conversation; those of this one come to us first.
-async fn wanted_elsewhere(line: Line) {
+/// Waits until another process queues for the session.
+///
+/// Runs of this process take the live process from the pool.
+async fn wait_for_waiter(line: QueueWatch) {
     loop {
-        sleep(LINE_LOOK).await;
+        sleep(QUEUE_CHECK_INTERVAL).await;
         let look = line.clone();
-        if spawn_blocking(move || look.is_awaited()).await.unwrap_or(true) {
+        // A queue that cannot be read can have a waiter: the process is given up.
+        if spawn_blocking(move || look.has_waiters().unwrap_or(true)).await.unwrap_or(true) {
             return;
         }
     }
 }
 
-/// What is kept between calls. Off until somebody who stays says otherwise.
-pub(super) struct Warmth {
-    is_on: AtomicBool,
-    pub(super) pool: Pool<Kept>,
-    /// Told when a warm process was used, and its run is over.
-    pub(super) used: Notify,
-    queues: Mutex<HashMap<ConversationName, Arc<tokio::sync::Mutex<()>>>>,
+/// Warm and live processes of all agents. Disabled until [`Self::enable`] is called.
+pub(crate) struct ProcessPool {
+    is_enabled: AtomicBool,
+    pub(crate) idle: IdlePool<PooledProcess>,
+    /// Notified when a run that used a warm process ends, so that the pool is refilled.
+    pub(crate) warm_process_used: Notify,
+    session_queues: Mutex<HashMap<SessionName, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl Warmth {
-    pub(super) fn new(orchestration: &Orchestration) -> Self {
+impl ProcessPool {
+    pub(crate) fn new(orchestration: &Orchestration) -> Self {
         Self {
-            is_on: AtomicBool::new(false),
-            pool: Pool::new(pool_limits(orchestration)),
-            used: Notify::new(),
-            queues: Mutex::default(),
+            is_enabled: AtomicBool::new(false),
+            idle: IdlePool::new(pool_limits(orchestration)),
+            warm_process_used: Notify::new(),
+            session_queues: Mutex::default(),
         }
     }
 
-    pub(super) fn turn_on(&self) {
-        self.is_on.store(true, Ordering::Release);
+    pub(crate) fn enable(&self) {
+        self.is_enabled.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Acquire)
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_enabled.load(Ordering::Acquire)
     }
 
-    /// A process that never saw a prompt and was started with exactly this contract.
-    pub(super) fn take_warm(&self, contract: &str) -> Option<Kept> {
-        self.pool.take(&Place::Warm { contract: contract.to_owned() })
+    /// Takes a process that has never had a prompt and was started with the same launch digest.
+    pub(crate) fn take_warm(&self, contract: &str) -> Option<PooledProcess> {
+        self.idle.take(&PoolKey::Warm { digest: contract.to_owned() })
     }
 
-    /// The process that has this conversation, whatever its contract.
-    pub(super) fn take_live(&self, name: &ConversationName) -> Option<Kept> {
-        self.pool.take(&live(name))
+    /// Takes the live process of a session, whatever its launch digest.
+    pub(crate) fn take_live(&self, name: &SessionName) -> Option<PooledProcess> {
+        self.idle.take(&live_key(name))
     }
 
-    /// The calls of this process for one conversation, one after the other: so that each finds the process of the one before.
-    pub(super) fn queue(&self, name: &ConversationName) -> Arc<tokio::sync::Mutex<()>> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if queues.len() >= MOST_IDLE_QUEUES {
+    /// Returns the mutex that orders the runs of this server in one session, so that each finds the live
+    /// process.
+    pub(crate) fn session_queue(&self, name: &SessionName) -> Arc<tokio::sync::Mutex<()>> {
+        let mut queues = self.session_queues.lock();
+        if queues.len() >= MAX_IDLE_QUEUES {
             queues.retain(|_, queue| Arc::strong_count(queue) > 1);
         }
         Arc::clone(queues.entry(name.clone()).or_default())
     }
 }
 
-pub(super) fn live(name: &ConversationName) -> Place {
-    Place::Live { conversation: name.to_string() }
+pub(crate) fn live_key(name: &SessionName) -> PoolKey {
+    PoolKey::Live { session: name.to_string() }
 }
 
-/// What may wait, as `defaults.yaml` has it.
-pub(super) fn pool_limits(orchestration: &Orchestration) -> PoolLimits {
+/// Reads the pool limits from `defaults.yaml`.
+pub(crate) fn pool_limits(orchestration: &Orchestration) -> PoolLimits {
     PoolLimits {
-        most: orchestration.max_warm,
-        most_bytes: orchestration.max_warm_mb << 20,
+        max_processes: orchestration.max_warm,
+        max_bytes: orchestration.max_warm_mb << 20,
         memory_floor: orchestration.min_free_memory_mb << 20,
     }
 }

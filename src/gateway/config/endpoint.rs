@@ -1,6 +1,6 @@
-//! From what is written in a server's entry to what it is started with.
+//! Resolves the variables in a server entry.
 //!
-//! The only place where secrets exist in the clear; the types print nothing of them.
+//! Only the resolved types hold secrets in clear text; their `Debug` output contains none.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,73 +8,72 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::{env, fmt};
 
-use super::launch::Launch;
-use super::secrets::Secrets;
-use super::server_config::ServerSpec;
-use crate::base::find_program;
-use crate::catalog::{Dialect, ServerLaunch, Template};
+use super::server_secrets::ServerSecrets;
+use super::servers::ServerSpec;
+use crate::catalog::{HttpTransportKind, ServerLaunch, Template};
+use crate::gateway::downstream::StdioCommand;
+use crate::process::find_program;
 
-/// What a server is started with, secrets included.
-pub(super) enum Resolved {
-    /// A process.
-    Process(Launch),
-    /// A place on the network.
-    Network(Network),
+/// Resolved entry, including secrets.
+pub(crate) enum ServerEndpoint {
+    Stdio(StdioCommand),
+    Http(HttpEndpoint),
 }
 
-/// Where a server is and what is sent with every request.
-pub(super) struct Network {
-    pub(super) url: String,
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) dialect: Dialect,
-    /// The client that was registered by hand, if one was.
-    pub(super) client_id: Option<String>,
-    pub(super) client_secret: Option<String>,
+/// URL and headers of an HTTP server.
+pub(crate) struct HttpEndpoint {
+    pub(crate) url: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) transport: HttpTransportKind,
+    /// Id of a client that was registered manually, if any.
+    pub(crate) client_id: Option<String>,
+    pub(crate) client_secret: Option<String>,
 }
 
-impl Network {
-    /// Whether its entry says itself who we are.
-    pub(super) fn has_own_authorization(&self) -> bool {
+impl HttpEndpoint {
+    /// Returns true if the entry has an `Authorization` header of its own.
+    pub(crate) fn has_own_authorization(&self) -> bool {
         self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
     }
 }
 
-impl fmt::Debug for Network {
+impl fmt::Debug for HttpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Network").field("dialect", &self.dialect).finish_non_exhaustive()
+        f.debug_struct("Network").field("dialect", &self.transport).finish_non_exhaustive()
     }
 }
 
 impl ServerSpec {
-    /// What keeps the server from being started here, seen without starting it: a variable that is not set, a program
-    /// that is not there. Relative folders are under `root`.
-    pub fn obstacle(&self, root: &Path) -> Option<String> {
+    /// Returns the reason why the server cannot be started, without starting it.
+    ///
+    /// Detects unset variables and a missing program. Relative directories are below `root`.
+    pub fn start_obstacle(&self, root: &Path) -> Option<String> {
         match resolve(self, root, &|name| env::var(name).ok()) {
             Err(reason) => Some(reason),
-            Ok((Resolved::Process(launch), _)) => {
+            Ok((ServerEndpoint::Stdio(launch), _)) => {
                 let own_path = launch.variables.get("PATH").map(OsString::from);
                 let folders = own_path.or_else(|| env::var_os("PATH"));
-                // With a folder in its name it is looked for from the server's own.
+                // A program name with a slash is relative to the directory of the server.
                 let name = match launch.program.contains('/') {
-                    true => launch.folder.join(&launch.program),
+                    true => launch.dir.join(&launch.program),
                     false => launch.program.into(),
                 };
                 let found = find_program(&name, folders.as_deref());
                 let ServerLaunch::Stdio { command, .. } = &self.launch else { return None };
-                // As written: a variable in it may be a secret.
+                // The name as written: a variable in it can be secret.
                 found.is_none().then(|| format!("there is no program `{}`", command.as_written()))
             }
-            Ok((Resolved::Network(_), _)) => None,
+            Ok((ServerEndpoint::Http(_), _)) => None,
         }
     }
 }
 
-/// Resolves `spec` with the variables of `lookup`; the error is a sentence about the server.
-pub(super) fn resolve(
+/// Resolves the variables of `spec` through `lookup`; the error is a sentence about the server.
+pub(crate) fn resolve(
     spec: &ServerSpec,
     root: &Path,
     lookup: &dyn Fn(&str) -> Option<String>,
-) -> Result<(Resolved, Secrets), String> {
+) -> Result<(ServerEndpoint, ServerSecrets), String> {
     let seen = RefCell::new(Vec::new());
     let noting = |name: &str| {
         let value = lookup(name)?;
@@ -83,20 +82,20 @@ pub(super) fn resolve(
     };
     let resolved = resolve_launch(spec, root, &noting)?;
     let mut secrets = seen.into_inner();
-    // What is written out is as secret as what a variable brings; a variable's own name says more.
+    // Literal values are as secret as variables. The variable's placeholder comes first, since it says more.
     let values = match &resolved {
-        Resolved::Process(launch) => &launch.variables,
-        Resolved::Network(network) => &network.headers,
+        ServerEndpoint::Stdio(launch) => &launch.variables,
+        ServerEndpoint::Http(network) => &network.headers,
     };
     secrets.extend(values.iter().map(|(name, value)| (value.clone(), format!("[{name}]"))));
-    Ok((resolved, Secrets::new(secrets)))
+    Ok((resolved, ServerSecrets::new(secrets)))
 }
 
 fn resolve_launch(
     spec: &ServerSpec,
     root: &Path,
     lookup: &dyn Fn(&str) -> Option<String>,
-) -> Result<Resolved, String> {
+) -> Result<ServerEndpoint, String> {
     let home = dirs::home_dir();
     let home = home.as_deref().and_then(Path::to_str);
     let text =
@@ -107,22 +106,24 @@ fn resolve_launch(
             .collect::<Result<_, String>>()
     };
     match &spec.launch {
-        ServerLaunch::Stdio { command, args, env, cwd } => Ok(Resolved::Process(Launch {
-            program: text(command)?,
-            arguments: args.iter().map(text).collect::<Result<_, String>>()?,
-            variables: map(env)?,
-            folder: match cwd {
-                // Relative folders are the project's, wherever the gateway was started from.
-                Some(cwd) => root.join(text(cwd)?),
-                None => root.to_path_buf(),
-            },
-        })),
-        ServerLaunch::Http { url, headers, dialect } => Ok(Resolved::Network(Network {
+        ServerLaunch::Stdio { command, args, env, cwd } => {
+            Ok(ServerEndpoint::Stdio(StdioCommand {
+                program: text(command)?,
+                arguments: args.iter().map(text).collect::<Result<_, String>>()?,
+                variables: map(env)?,
+                dir: match cwd {
+                    // Relative directories are below the project root, independent of the working directory of the gateway.
+                    Some(cwd) => root.join(text(cwd)?),
+                    None => root.to_path_buf(),
+                },
+            }))
+        }
+        ServerLaunch::Http { url, headers, dialect } => Ok(ServerEndpoint::Http(HttpEndpoint {
             url: text(url)?,
             headers: map(headers)?,
-            dialect: *dialect,
-            client_id: spec.sign_in.client_id.as_ref().map(text).transpose()?,
-            client_secret: spec.sign_in.client_secret.as_ref().map(text).transpose()?,
+            transport: *dialect,
+            client_id: spec.oauth.client_id.as_ref().map(text).transpose()?,
+            client_secret: spec.oauth.client_secret.as_ref().map(text).transpose()?,
         })),
         ServerLaunch::Shared => Err("its entry says nothing about how to reach it".to_owned()),
     }

@@ -1,4 +1,6 @@
-//! The gateway follows its files and those of extensions: edits, renames, symlinks, deletions and SIGHUP.
+//! Watches the configuration files and the manifests of extensions, and reloads them.
+//!
+//! Covers edits, renames, symlinks, deletions and SIGHUP.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,54 +10,56 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
-use notify::{EventKind, RecursiveMode};
-use notify_debouncer_full::{DebounceEventResult, new_debouncer};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
 
-use super::downstream::{Key, Scope};
-use super::files::InForce;
-use super::gateway::Gateway;
+use super::super::gateway::Gateway;
+use super::active::ActiveConfig;
 use crate::catalog::extension_manifests;
 use crate::config::GatewayFiles;
+use crate::gateway::downstream::{ServerKey, ServerScope};
 
-/// An editor writes a file in several steps; it is read once they are over.
-const QUIET: Duration = Duration::from_millis(300);
+/// Time without further events before a reload: an editor writes a file in several steps.
+const DEBOUNCE: Duration = Duration::from_millis(300);
+/// Maximum delay of a reload while events keep arriving.
+const MAX_DEBOUNCE: Duration = Duration::from_secs(2);
 
-/// Whether a running server is still what the files say. Private servers are not in the files.
-pub(super) fn still_wanted(in_force: &InForce, key: &Key) -> bool {
+/// Returns true if a running server still matches the configuration. Private servers always do.
+pub(crate) fn is_still_configured(in_force: &ActiveConfig, key: &ServerKey) -> bool {
     match &key.scope {
-        Scope::Private(_) | Scope::Run { .. } => true,
-        Scope::Shared => spec_matches(in_force, key),
-        Scope::Agent(agent) => in_force.rules.knows(agent) && spec_matches(in_force, key),
+        ServerScope::Private(_) | ServerScope::Run { .. } => true,
+        ServerScope::Shared => spec_matches(in_force, key),
+        ServerScope::Agent(agent) => in_force.rules.has_agent(agent) && spec_matches(in_force, key),
     }
 }
 
-fn spec_matches(in_force: &InForce, key: &Key) -> bool {
+fn spec_matches(in_force: &ActiveConfig, key: &ServerKey) -> bool {
     let entry = in_force.servers.get(&key.server).and_then(|entry| entry.spec.as_ref().ok());
     entry.is_some_and(|spec| spec.digest() == key.digest)
 }
 
-/// What is under watch, before anybody listens.
-pub(super) struct Watch {
+/// Active file watches whose events are not read yet.
+pub(crate) struct WatchSet {
     files: GatewayFiles,
     sender: mpsc::Sender<()>,
     changed: mpsc::Receiver<()>,
-    watched: Places,
-    follower: Option<Follower>,
+    watched: WatchedPaths,
+    watcher: Option<RecommendedWatcher>,
 }
 
-impl Watch {
-    /// Watches from now on.
-    pub(super) fn begin(files: &GatewayFiles) -> Self {
+impl WatchSet {
+    /// Starts watching.
+    pub(crate) fn start(files: &GatewayFiles) -> Self {
         let (sender, changed) = mpsc::channel(1);
-        let watched = Places::of(files);
-        let follower = watch(&watched, sender.clone());
-        Self { files: files.clone(), sender, changed, watched, follower }
+        let watched = WatchedPaths::of(files);
+        let watcher = watch(&watched, sender.clone());
+        Self { files: files.clone(), sender, changed, watched, watcher }
     }
 
-    /// Reloads whenever one of the files has changed, until the gateway ends.
-    pub(super) fn follow(mut self, gateway: &Arc<Gateway>) {
+    /// Reloads after every relevant change until the gateway shuts down.
+    pub(crate) fn reload_on_change(mut self, gateway: &Arc<Gateway>) {
         let gateway = Arc::downgrade(gateway);
         tokio::spawn(async move {
             let mut hangup = signal(SignalKind::hangup()).ok();
@@ -65,113 +69,123 @@ impl Watch {
                 };
                 tokio::select! {
                     () = closing.cancelled() => return,
-                    _ = self.changed.recv() => {}
+                    _ = self.changed.recv() => self.debounce().await,
                     Some(()) = async { hangup.as_mut()?.recv().await } => {
                         tracing::info!("SIGHUP: reading the files again");
                     }
                 }
                 let Some(gateway) = gateway.upgrade() else { return };
-                // Watched first: what is written into a new folder before it is watched is read after.
-                self.renew();
+                // Watch before reading, so that files written into a new directory are not missed.
+                self.rewatch();
                 let _ = tokio::task::spawn_blocking(move || gateway.reload()).await;
             }
         });
     }
 
-    /// A symlink may point elsewhere now, or a folder may have come to be.
-    fn renew(&mut self) {
-        let places = Places::of(&self.files);
+    /// Waits until 300 ms pass without events, at most 2 s.
+    async fn debounce(&mut self) {
+        let began = Instant::now();
+        while began.elapsed() < MAX_DEBOUNCE {
+            if timeout(DEBOUNCE, self.changed.recv()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Watches again if a symlink has another target or a directory was created.
+    fn rewatch(&mut self) {
+        let places = WatchedPaths::of(&self.files);
         if places != self.watched {
-            self.follower = None;
-            self.follower = watch(&places, self.sender.clone());
+            self.watcher = None;
+            self.watcher = watch(&places, self.sender.clone());
             self.watched = places;
         }
     }
 }
 
-/// Where changes are looked for, and which of them count.
+/// Watched directories, and the paths in them that are relevant.
 #[derive(Clone, PartialEq, Eq)]
-struct Places {
-    folders: BTreeSet<PathBuf>,
-    /// Only these: a busy project folder must not make us read all the time.
-    names: BTreeSet<PathBuf>,
-    /// `extensions/`, in which everything counts: a new folder may be an extension.
-    extensions: BTreeSet<PathBuf>,
+struct WatchedPaths {
+    dirs: BTreeSet<PathBuf>,
+    /// Only changes of these paths cause a reload; a project directory changes all the time.
+    paths: BTreeSet<PathBuf>,
+    /// `extensions/`: every change in it is relevant, since a new directory may be an extension.
+    extension_dirs: BTreeSet<PathBuf>,
 }
 
-impl Places {
+impl WatchedPaths {
     fn of(files: &GatewayFiles) -> Self {
         let extensions = files.root.join("extensions");
-        // All places: a file may come to be where it was looked for and not found.
-        let own = files.mcp_config.places.iter().chain(&files.rules.places);
+        // All candidate paths: a file may be created where none was found.
+        let own = files.mcp_config.candidates.iter().chain(&files.rules.candidates);
         let manifests = extension_manifests(&files.root);
-        let names: BTreeSet<PathBuf> =
-            own.chain([&extensions]).chain(&manifests).flat_map(|path| steps_to(path)).collect();
-        let extensions: BTreeSet<PathBuf> = steps_to(&extensions).pop().into_iter().collect();
-        let parents = names.iter().filter_map(|path| path.parent()).map(Path::to_path_buf);
-        let folders = parents.chain(extensions.iter().cloned());
-        Self { folders: folders.filter(|folder| folder.is_dir()).collect(), names, extensions }
+        let paths: BTreeSet<PathBuf> = own
+            .chain([&extensions])
+            .chain(&manifests)
+            .flat_map(|path| resolution_steps(path))
+            .collect();
+        let extension_dirs: BTreeSet<PathBuf> =
+            resolution_steps(&extensions).pop().into_iter().collect();
+        let parents = paths.iter().filter_map(|path| path.parent()).map(Path::to_path_buf);
+        let folders = parents.chain(extension_dirs.iter().cloned());
+        Self { dirs: folders.filter(|folder| folder.is_dir()).collect(), paths, extension_dirs }
     }
 
-    fn concern(&self, path: &Path) -> bool {
-        let is_inside = path.parent().is_some_and(|parent| self.extensions.contains(parent));
-        is_inside || self.names.contains(path)
+    fn contains(&self, path: &Path) -> bool {
+        let is_inside = path.parent().is_some_and(|parent| self.extension_dirs.contains(parent));
+        is_inside || self.paths.contains(path)
     }
 }
 
-type Follower = notify_debouncer_full::Debouncer<
-    notify::RecommendedWatcher,
-    notify_debouncer_full::RecommendedCache,
->;
-
-fn watch(places: &Places, sender: mpsc::Sender<()>) -> Option<Follower> {
+fn watch(places: &WatchedPaths, sender: mpsc::Sender<()>) -> Option<RecommendedWatcher> {
     let concerned = places.clone();
-    let on_event = move |result: DebounceEventResult| {
-        let concerns = match &result {
-            Ok(events) => events
-                .iter()
-                .filter(|event| !is_reading(event.kind))
-                .any(|event| event.paths.iter().any(|path| concerned.concern(path))),
-            Err(_) => true,
-        };
+    let on_event = move |event: notify::Result<Event>| {
+        // An error or an overflow may hide any change.
+        let concerns = event.map_or(true, |event| {
+            event.need_rescan()
+                || !is_read_event(event.kind)
+                    && event.paths.iter().any(|path| concerned.contains(path))
+        });
         if concerns {
-            // One waiting sign is enough: whoever takes it reads everything.
+            // One queued signal is enough: its receiver reads all files.
             let _ = sender.try_send(());
         }
     };
-    let mut follower = new_debouncer(QUIET, None, on_event)
+    let mut watcher = notify::recommended_watcher(on_event)
         .inspect_err(|error| {
             tracing::warn!("files cannot be watched, send SIGHUP instead: {error}");
         })
         .ok()?;
-    for folder in &places.folders {
-        if let Err(error) = follower.watch(folder, RecursiveMode::NonRecursive) {
+    for folder in &places.dirs {
+        if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
             tracing::warn!("{} cannot be watched, send SIGHUP instead: {error}", folder.display());
         }
     }
-    Some(follower)
+    Some(watcher)
 }
 
-/// Our own look at a file is told too; taken for a change, it would lead to the next look, for ever.
-fn is_reading(kind: EventKind) -> bool {
+/// Returns true for events caused by reading, including our own. Reloading on them would loop forever.
+fn is_read_event(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(access) => access != AccessKind::Close(AccessMode::Write),
         _ => false,
     }
 }
 
-/// The most links on the way to a file, as for the system itself.
-const MOST_LINKS: usize = 40;
+/// Maximum number of symlinks on the way to a file, as in the Linux kernel.
+const MAX_SYMLINKS: usize = 40;
 
-/// Every name that decides what is found at `path`: each link on the way, wherever it stands, and at the end the file, or the
-/// first folder that is not there. All of them stand in folders without links, which are the ones to watch.
-fn steps_to(path: &Path) -> Vec<PathBuf> {
+/// Returns every path that decides which file `path` resolves to.
+///
+/// These are all symlinks on the way, and the file itself or the first missing directory. The parent of each contains
+/// no symlinks and is the directory to watch.
+fn resolution_steps(path: &Path) -> Vec<PathBuf> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut steps = Vec::new();
     let mut here = PathBuf::from("/");
-    let mut ahead = parts(&path);
+    let mut ahead = reversed_components(&path);
     while let Some(part) = ahead.pop() {
-        // `..` leaves the folder that a link has led into, so it must not be taken away before.
+        // `..` after a symlink is relative to the target, so the path must not be normalized before.
         if part == ".." {
             here.pop();
             continue;
@@ -179,13 +193,13 @@ fn steps_to(path: &Path) -> Vec<PathBuf> {
         let next = here.join(&part);
         if let Ok(target) = fs::read_link(&next) {
             steps.push(next);
-            if steps.len() > MOST_LINKS {
+            if steps.len() > MAX_SYMLINKS {
                 break;
             }
             if target.is_absolute() {
                 here = PathBuf::from("/");
             }
-            ahead.extend(parts(&target));
+            ahead.extend(reversed_components(&target));
         } else if ahead.is_empty() || !next.is_dir() {
             steps.push(next);
             break;
@@ -196,8 +210,8 @@ fn steps_to(path: &Path) -> Vec<PathBuf> {
     steps
 }
 
-/// The names of a path, the last first.
-fn parts(path: &Path) -> Vec<OsString> {
+/// Returns the components of a path in reverse order.
+fn reversed_components(path: &Path) -> Vec<OsString> {
     let name = |part: Component<'_>| match part {
         Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
         Component::RootDir | Component::CurDir | Component::Prefix(_) => None,

@@ -1,25 +1,27 @@
-//! What must not be printed: the values of variables, of a server's environment and of its headers.
+//! Redaction of the secrets of one server: variables, environment and headers.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Shorter values are words like `dev` or `1`: hiding them would only garble the text.
-const SHORTEST: usize = 6;
+/// Values below 6 bytes are not redacted.
+///
+/// Replacing `dev` or `1` everywhere would make messages unreadable.
+const MIN_SECRET_LEN: usize = 6;
 
-/// Values, with what stands in their place.
+/// Secret values and their placeholders.
 #[derive(Clone, Default)]
-pub(super) struct Secrets(Arc<Vec<(String, String)>>);
+pub(crate) struct ServerSecrets(Arc<Vec<(String, String)>>);
 
-impl Secrets {
-    pub(super) fn new(mut values: Vec<(String, String)>) -> Self {
-        values.retain(|(value, _)| value.len() >= SHORTEST);
-        // A value that holds another is replaced first.
+impl ServerSecrets {
+    pub(crate) fn new(mut values: Vec<(String, String)>) -> Self {
+        values.retain(|(value, _)| value.len() >= MIN_SECRET_LEN);
+        // Longest first: a value that contains another one must be replaced before it.
         values.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
         Self(Arc::new(values))
     }
 
-    /// `text` without any such value.
-    pub(super) fn hide(&self, text: &str) -> String {
+    /// Replaces every secret in `text` by its placeholder.
+    pub(crate) fn redact(&self, text: &str) -> String {
         let hidden = |text: String, (value, written): &(String, String)| {
             if text.contains(value) { text.replace(value, written) } else { text }
         };
@@ -27,7 +29,7 @@ impl Secrets {
     }
 }
 
-impl fmt::Debug for Secrets {
+impl fmt::Debug for ServerSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} secrets", self.0.len())
     }
@@ -38,12 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_shown_as_they_were_written() {
-        let secrets = Secrets::new(vec![
+    fn secrets_are_replaced_by_their_placeholders() {
+        let secrets = ServerSecrets::new(vec![
             ("s3cret-key".to_owned(), "${KEY}".to_owned()),
             ("dev".to_owned(), "${MODE}".to_owned()),
         ]);
-        assert_eq!(secrets.hide("401 for s3cret-key in dev"), "401 for ${KEY} in dev");
+        assert_eq!(secrets.redact("401 for s3cret-key in dev"), "401 for ${KEY} in dev");
         assert!(!format!("{secrets:?}").contains("s3cret"));
     }
 }

@@ -1,7 +1,7 @@
-//! `.mcp.json`: which servers stand behind the gateway, as their author wrote it.
+//! Parser of `.mcp.json`.
 //!
-//! Nothing is resolved here: `${VAR}` stays as written until a server is started, so that
-//! whatever prints a [`ServerSpec`] cannot print a secret.
+//! Variables are not resolved here: `${VAR}` stays as written until the server is started, so printing a [`ServerSpec`]
+//! cannot reveal a secret.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,46 +9,47 @@ use std::time::Duration;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::error::GatewayError;
-use super::server_entry::{own_entry, read_spec};
-use crate::base::{Lined, LinedMember, LinedValue, parse_json_lines};
-use crate::catalog::{ServerEntry, ServerLaunch, SignIn};
+use super::super::error::GatewayError;
+use crate::catalog::{
+    EntryFinding, FileFormat, OAuthConfig, Pinning, ServerEntry, ServerIsolation, ServerLaunch,
+    StartPolicy, parse_json_entry,
+};
+use crate::util::{SpannedKind, SpannedMember, SpannedValue, parse_spanned_json};
 
-/// How long a call may take where nothing else is said.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
+/// Timeout of a call if neither the call nor the entry sets one.
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long a server may take to answer `initialize`; `npx` may have to download it first.
-pub(super) const DEFAULT_STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for the response to `initialize`; `npx` may have to download the server first.
+pub(crate) const DEFAULT_STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One server as it is meant: how it is reached and how it is kept.
+/// Name of Adjutant's own entry in `.mcp.json`.
+const OWN_NAME: &str = "adjutant";
+
+/// Validated entry of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// The name agents know it by.
     pub name: String,
-    /// How it is reached; never [`ServerLaunch::Shared`].
+    /// Never [`ServerLaunch::Shared`].
     pub launch: ServerLaunch,
-    /// One line for the agents.
+    /// One line, shown to agents.
     pub description: Option<String>,
-    /// Who shares its process.
-    pub isolation: Isolation,
-    /// What happens when a tool's definition changes.
+    pub isolation: ServerIsolation,
     pub pinning: Pinning,
-    /// The longest a call may take, unless the call says otherwise.
+    /// Timeout of a call that sets none.
     pub timeout: Duration,
-    /// From its start to its answer to `initialize`.
+    /// Maximum time from the start to the response to `initialize`.
     pub startup_timeout: Duration,
-    /// How Adjutant signs in to it.
-    pub sign_in: SignIn,
-    /// When it is started; `None` leaves that to `GATEWAY_INIT_STRATEGY`.
-    pub start: Option<Start>,
-    pub(super) digest: KnownDigest,
+    pub oauth: OAuthConfig,
+    /// Start policy; `None` uses `GATEWAY_INIT_STRATEGY`.
+    pub start: Option<StartPolicy>,
+    pub(crate) digest: KnownDigest,
 }
 
-/// What [`ServerSpec::digest`] found; every call asks for it.
+/// Cached result of [`ServerSpec::digest`], which is needed by every call.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownDigest(OnceLock<String>);
+pub(crate) struct KnownDigest(OnceLock<String>);
 
-/// It follows from the rest.
+/// Always equal: the digest is derived from the other fields.
 impl PartialEq for KnownDigest {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -57,255 +58,266 @@ impl PartialEq for KnownDigest {
 
 impl Eq for KnownDigest {}
 
-/// Who shares a server's process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Isolation {
-    /// All agents.
-    Shared,
-    /// Every agent has its own.
-    Agent,
-}
-
-/// What happens when a tool's definition changes after it was first seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pinning {
-    /// It is reported.
-    Report,
-    /// It is reported, and the tool is withheld until a person trusts it.
-    Strict,
-}
-
-/// When a server is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// With the gateway.
-    Eager,
-    /// At the first call.
-    Lazy,
-}
-
 impl ServerSpec {
-    /// A digest of everything that decides how the server is started, as written.
+    /// Returns a SHA-256 digest of the fields that decide how the server is started, as written.
     pub fn digest(&self) -> &str {
         self.digest.0.get_or_init(|| {
             let mut hasher = Sha256::new();
-            let Self { launch, isolation, sign_in, .. } = self;
+            let Self { launch, isolation, oauth: sign_in, .. } = self;
             hasher.update(format!("{launch:?} {isolation:?} {sign_in:?}"));
             format!("{:x}", hasher.finalize())
         })
     }
 
-    /// An agent's own server; `None` for a reference to a shared one.
-    pub fn from_agent(entry: &ServerEntry) -> Option<Self> {
+    /// Applies the defaults of the gateway to an entry; `None` for a reference to a shared server.
+    pub fn from_entry(entry: &ServerEntry) -> Option<Self> {
         if entry.launch == ServerLaunch::Shared {
             return None;
         }
         Some(Self {
             name: entry.name.clone(),
             launch: entry.launch.clone(),
-            description: None,
-            isolation: Isolation::Shared,
-            pinning: Pinning::Report,
+            description: entry.description.clone(),
+            isolation: entry.isolation,
+            pinning: entry.pinning,
             timeout: entry.timeout.unwrap_or(DEFAULT_TIMEOUT),
-            startup_timeout: DEFAULT_STARTUP_TIMEOUT,
-            sign_in: entry.sign_in.clone(),
-            start: Some(if entry.eager { Start::Eager } else { Start::Lazy }),
+            startup_timeout: entry.startup_timeout.unwrap_or(DEFAULT_STARTUP_TIMEOUT),
+            oauth: entry.sign_in.clone(),
+            start: entry.start,
             digest: KnownDigest::default(),
         })
     }
 }
 
-/// One entry of the file: a server, or what is wrong with it.
+/// One entry of `.mcp.json`: a server, or the reason why it is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its key in `mcpServers`.
+pub struct ServerConfigEntry {
     pub name: String,
-    /// The line it begins on, if it stands in a file that was read.
+    /// First line of the entry; `None` for a server of an extension.
     pub line: Option<u32>,
-    /// What it says; an entry that says nothing sensible is unavailable, the others are not.
+    /// An invalid entry makes only its own server unavailable.
     pub spec: Result<Arc<ServerSpec>, String>,
 }
 
-/// Something about an entry that a person should know.
+/// Finding about an entry of `.mcp.json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
-    /// How much it matters.
-    pub weight: Weight,
-    /// The line of the file, where it is known.
+pub struct ConfigFinding {
+    pub level: FindingLevel,
     pub line: Option<u32>,
-    /// What there is to know, with the server's name.
-    pub sentence: String,
+    /// Message with the name of the server.
+    pub message: String,
 }
 
-/// How much a [`Remark`] matters.
+/// Severity of a [`ConfigFinding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
-    /// The server is not there, and that was wanted.
-    LeftOut,
-    /// Something may not be what its author meant.
-    Odd,
-    /// The server cannot be used.
-    Refused,
+pub enum FindingLevel {
+    /// Server left out on purpose.
+    Excluded,
+    /// Possible mistake.
+    Suspicious,
+    /// Server unusable.
+    Invalid,
 }
 
 /// All servers of one `.mcp.json`, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSet {
-    entries: Vec<Entry>,
-    /// In the file, and not behind the gateway: each with why.
+    entries: Vec<ServerConfigEntry>,
+    /// Servers in the file that are not behind the gateway, with the reason.
     left_out: Vec<(String, &'static str)>,
-    /// What a person should know about the file.
-    pub remarks: Vec<Remark>,
+    /// Findings for the user.
+    pub findings: Vec<ConfigFinding>,
 }
 
-const DISABLED: &str = "it is disabled in `.mcp.json`";
+const DISABLED_REASON: &str = "it is disabled in `.mcp.json`";
 
 impl ServerSet {
-    /// Whether it names no server.
+    /// Returns true if no server is behind the gateway.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Reads the text of `.mcp.json`; a byte order mark before it is skipped.
+    /// Parses the text of `.mcp.json`; skips a byte order mark.
     pub fn parse(text: &str) -> Result<Self, GatewayError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        // Two readings: this one knows lines and what is written twice, the other one values.
-        let lined = parse_json_lines(text)
-            .map_err(|error| invalid(error.line, format!("this is no JSON: {error}")))?;
+        // Parsed twice: once for line numbers and duplicate keys, once for values.
+        let lined = parse_spanned_json(text)
+            .map_err(|error| invalid_file(error.line, format!("this is no JSON: {error}")))?;
         let value: Value =
-            serde_json::from_str(text).map_err(|error| invalid(1, error.to_string()))?;
-        let places = server_places(&lined)?;
+            serde_json::from_str(text).map_err(|error| invalid_file(1, error.to_string()))?;
+        let places = mcp_servers_members(&lined)?;
         let mut set = Self::default();
         let servers = value.get("mcpServers").and_then(Value::as_object).into_iter().flatten();
         for (name, entry) in servers {
-            set.read_entry(name, entry, &written(places, name));
+            set.read_entry(name, entry, &members_named(places, name));
         }
         Ok(set)
     }
 
-    /// Adds a server from elsewhere; one of that name that is here already stays.
-    pub(super) fn add(&mut self, name: &str, entry: &Value) {
+    /// Adds a server of an extension, unless one of that name exists.
+    pub(crate) fn add(&mut self, name: &str, entry: &Value) {
         if self.get(name).is_none() {
             self.read_entry(name, entry, &[]);
         }
     }
 
-    /// `places` is where the entry stands: nowhere that is known, once, or too often.
-    fn read_entry(&mut self, name: &str, entry: &Value, places: &[&LinedMember]) {
+    /// `places` are the occurrences of the key in the file.
+    ///
+    /// None for a server of an extension, two or more for a duplicate key.
+    fn read_entry(&mut self, name: &str, entry: &Value, places: &[&SpannedMember]) {
         let disabled = entry.get("disabled").and_then(Value::as_bool) == Some(true);
-        let why = own_entry(name, entry).or_else(|| disabled.then_some(DISABLED));
+        let why = own_entry_reason(name, entry).or_else(|| disabled.then_some(DISABLED_REASON));
         let line = places.first().map(|place| place.line);
         if let (Some(why), [] | [_]) = (why, places) {
-            self.remark(Weight::LeftOut, line, format!("server `{name}` is left out: {why}"));
+            self.add_finding(
+                FindingLevel::Excluded,
+                line,
+                format!("server `{name}` is left out: {why}"),
+            );
             self.left_out.push((name.to_owned(), why));
             return;
         }
         let mut odd = Vec::new();
-        let spec = written_once(places)
-            .and_then(|()| read_spec(name, entry, &mut odd).map_err(|why| (why, None)));
-        for what in odd {
-            let line = line_of(&what, places).or(line);
-            self.remark(Weight::Odd, line, format!("server `{name}`: {what}"));
+        let spec = check_duplicates(places).and_then(|()| check_name(name)).and_then(|()| {
+            let entry = parse_json_entry(name, entry, FileFormat::McpJson, &mut odd)
+                .map_err(|mistake| (line_of(&mistake, places), mistake.message))?;
+            ServerSpec::from_entry(&entry).ok_or((None, "it is a reference".to_owned()))
+        });
+        for finding in odd {
+            let line = line_of(&finding, places).or(line);
+            let message = format!("server `{name}`: {}", finding.message);
+            self.add_finding(FindingLevel::Suspicious, line, message);
         }
-        let spec = spec.map(Arc::new).map_err(|(why, known)| {
-            let line = known.or_else(|| line_of(&why, places)).or(line);
-            self.remark(Weight::Refused, line, format!("server `{name}` cannot be used: {why}"));
+        let spec = spec.map(Arc::new).map_err(|(known, why)| {
+            let message = format!("server `{name}` cannot be used: {why}");
+            self.add_finding(FindingLevel::Invalid, known.or(line), message);
             why
         });
-        self.entries.push(Entry { name: name.to_owned(), line, spec });
+        self.entries.push(ServerConfigEntry { name: name.to_owned(), line, spec });
     }
 
-    fn remark(&mut self, weight: Weight, line: Option<u32>, sentence: String) {
-        self.remarks.push(Remark { weight, line, sentence });
+    fn add_finding(&mut self, weight: FindingLevel, line: Option<u32>, sentence: String) {
+        self.findings.push(ConfigFinding { level: weight, line, message: sentence });
     }
 
-    /// Why a server that the file has is not here.
-    pub(super) fn left_out(&self, name: &str) -> Option<&'static str> {
+    /// Returns the reason why a server in the file is left out.
+    pub(crate) fn exclusion_reason(&self, name: &str) -> Option<&'static str> {
         self.left_out.iter().find(|(left, _)| left == name).map(|(_, why)| *why)
     }
 
-    /// The names that the file has, of servers that are left out too.
-    pub fn written_names(&self) -> impl Iterator<Item = &str> {
+    /// Returns all names in the file, including servers that are left out.
+    pub fn all_names(&self) -> impl Iterator<Item = &str> {
         self.names().chain(self.left_out.iter().map(|(name, _)| name.as_str()))
     }
 
-    /// The entries, in the order of the file.
-    pub fn entries(&self) -> &[Entry] {
+    /// Returns the entries in the order of the file.
+    pub fn entries(&self) -> &[ServerConfigEntry] {
         &self.entries
     }
 
-    /// The entry of this exact name.
-    pub fn get(&self, name: &str) -> Option<&Entry> {
+    /// Returns the entry with exactly this name.
+    pub fn get(&self, name: &str) -> Option<&ServerConfigEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// The names, in the order of the file.
+    /// Returns the names in the order of the file.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 }
 
-fn invalid(line: u32, reason: impl Into<String>) -> GatewayError {
+/// Returns the reason if an entry is Adjutant itself.
+///
+/// Adjutant behind its own gateway would recurse forever.
+fn own_entry_reason(name: &str, entry: &Value) -> Option<&'static str> {
+    if name == OWN_NAME {
+        return Some("it is Adjutant itself");
+    }
+    let command = entry.get("command").and_then(Value::as_str)?;
+    let program = command.rsplit('/').next().unwrap_or(command);
+    let serves = entry
+        .get("args")
+        .and_then(Value::as_array)
+        .is_some_and(|args| args.iter().any(|a| matches!(a.as_str(), Some("serve" | "gateway"))));
+    (program == OWN_NAME && serves).then_some("it starts Adjutant itself")
+}
+
+fn check_name(name: &str) -> Result<(), (Option<u32>, String)> {
+    if name.is_empty() || name.len() > 128 || name.chars().any(char::is_control) {
+        return Err((None, "a server's name has 1 to 128 printable characters".to_owned()));
+    }
+    Ok(())
+}
+
+fn invalid_file(line: u32, reason: impl Into<String>) -> GatewayError {
     GatewayError::InvalidServers { line, reason: reason.into() }
 }
 
-/// The members of the one `mcpServers`.
-fn server_places(file: &LinedValue) -> Result<&[LinedMember], GatewayError> {
-    let Lined::Object(members) = &file.value else {
-        return Err(invalid(file.line, "the file is no JSON object"));
+/// Returns the members of the `mcpServers` object, which must occur exactly once.
+fn mcp_servers_members(file: &SpannedValue) -> Result<&[SpannedMember], GatewayError> {
+    let SpannedKind::Object(members) = &file.kind else {
+        return Err(invalid_file(file.line, "the file is no JSON object"));
     };
-    match written(members, "mcpServers").as_slice() {
-        [] => Err(invalid(file.line, "there is no `mcpServers`")),
-        [LinedMember { value: LinedValue { value: Lined::Object(places), .. }, .. }] => Ok(places),
-        [section] => Err(invalid(section.line, "`mcpServers` is no JSON object")),
-        [_, second, ..] => Err(invalid(second.line, "`mcpServers` is written twice")),
+    match members_named(members, "mcpServers").as_slice() {
+        [] => Err(invalid_file(file.line, "there is no `mcpServers`")),
+        [SpannedMember { value: SpannedValue { kind: SpannedKind::Object(places), .. }, .. }] => {
+            Ok(places)
+        }
+        [section] => Err(invalid_file(section.line, "`mcpServers` is no JSON object")),
+        [_, second, ..] => Err(invalid_file(second.line, "`mcpServers` is written twice")),
     }
 }
 
-/// Where `name` is written.
-fn written<'m>(members: &'m [LinedMember], name: &str) -> Vec<&'m LinedMember> {
+/// Returns all members with the key `name`.
+fn members_named<'m>(members: &'m [SpannedMember], name: &str) -> Vec<&'m SpannedMember> {
     members.iter().filter(|member| member.key == name).collect()
 }
 
-/// Refuses what is written twice, the entry as well as anything in it: no typo decides which one counts.
-fn written_once(places: &[&LinedMember]) -> Result<(), (String, Option<u32>)> {
+/// Rejects duplicate keys, of the entry and inside it, since JSON does not define which one is used.
+fn check_duplicates(places: &[&SpannedMember]) -> Result<(), (Option<u32>, String)> {
     match places {
         [] => Ok(()),
-        [place] => match twice(&place.value, "") {
+        [place] => match find_duplicate_key(&place.value, "") {
             None => Ok(()),
-            Some((path, line)) => Err((format!("`{path}` is written twice"), Some(line))),
+            Some((path, line)) => Err((Some(line), format!("`{path}` is written twice"))),
         },
         [first, second, ..] => {
             let why =
                 format!("it is written twice, first on line {}; keep one of them", first.line);
-            Err((why, Some(second.line)))
+            Err((Some(second.line), why))
         }
     }
 }
 
-/// The first key that an object in `value` has twice, and the line of the second.
-fn twice(value: &LinedValue, path: &str) -> Option<(String, u32)> {
+/// Returns the path of the first duplicate key in `value`, and the line of its second occurrence.
+fn find_duplicate_key(value: &SpannedValue, path: &str) -> Option<(String, u32)> {
     let within = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    match &value.value {
-        Lined::Object(members) => members.iter().enumerate().find_map(|(index, member)| {
+    match &value.kind {
+        SpannedKind::Object(members) => members.iter().enumerate().find_map(|(index, member)| {
             let repeated = members.iter().take(index).any(|earlier| earlier.key == member.key);
             let path = within(&member.key);
-            if repeated { Some((path, member.line)) } else { twice(&member.value, &path) }
+            if repeated {
+                Some((path, member.line))
+            } else {
+                find_duplicate_key(&member.value, &path)
+            }
         }),
-        Lined::Array(items) => items.iter().find_map(|item| twice(item, path)),
-        Lined::Null | Lined::Bool(_) | Lined::Number | Lined::String(_) => None,
+        SpannedKind::Array(items) => items.iter().find_map(|item| find_duplicate_key(item, path)),
+        SpannedKind::Null | SpannedKind::Bool(_) | SpannedKind::Number | SpannedKind::String(_) => {
+            None
+        }
     }
 }
 
-/// The line of the first key of the entry that a sentence names; at worst it points at a wrong line.
-fn line_of(sentence: &str, places: &[&LinedMember]) -> Option<u32> {
-    let [LinedMember { value: LinedValue { value: Lined::Object(members), .. }, .. }] = places
+/// Returns the line of the key that the finding is about.
+fn line_of(finding: &EntryFinding, places: &[&SpannedMember]) -> Option<u32> {
+    let [SpannedMember { value: SpannedValue { kind: SpannedKind::Object(members), .. }, .. }] =
+        places
     else {
         return None;
     };
-    let named = sentence.split('`').skip(1).step_by(2);
-    let key = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
-    named.map(key).find_map(|key| members.iter().find(|m| m.key == key)).map(|member| member.line)
+    let key = finding.path.split(['.', '[']).next()?;
+    members.iter().find(|member| member.key == key).map(|member| member.line)
 }
 
 #[cfg(test)]
@@ -319,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_read_whole_and_kept_as_written() {
+    fn an_entry_is_parsed_without_resolving_variables() {
         let set = parse(&json!({"git": {
             "command": "uvx", "args": ["mcp-server-git"], "env": {"TOKEN": "${TOKEN}", "N": 3},
             "description": "git", "isolation": "agent", "pin": "strict", "timeout_ms": 5, "start": "eager",
@@ -327,7 +339,7 @@ mod tests {
         let spec = set.get("git").unwrap().spec.clone().unwrap();
         assert_eq!(
             (spec.isolation, spec.pinning, spec.start),
-            (Isolation::Agent, Pinning::Strict, Some(Start::Eager))
+            (ServerIsolation::Agent, Pinning::Strict, Some(StartPolicy::Eager))
         );
         let ServerLaunch::Stdio { env, .. } = &spec.launch else { panic!("{spec:?}") };
         assert_eq!(env["TOKEN"].0, "${TOKEN}");
@@ -335,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_entry_harms_no_other() {
+    fn an_invalid_entry_does_not_affect_others() {
         let set =
             parse(&json!({"bad": {"command": "a", "url": "http://x"}, "good": {"command": "b"}}));
         assert!(set.get("bad").unwrap().spec.is_err());
@@ -343,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_written_twice_is_refused_and_harms_no_other() {
+    fn a_duplicate_name_is_rejected_and_does_not_affect_others() {
         let text = "\u{feff}{\"mcpServers\": {\"a\": {\"command\": \"x\"},\n\"b\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}";
         let set = ServerSet::parse(text).unwrap();
         let reason = set.get("a").unwrap().spec.clone().unwrap_err();
@@ -353,10 +365,10 @@ mod tests {
 
     #[test_case(&json!({"adjutant": {"command": "anything"}}); "by name")]
     #[test_case(&json!({"me": {"command": "/usr/bin/adjutant", "args": ["serve"]}}); "by program")]
-    fn our_own_entry_is_left_out_and_said(servers: &Value) {
+    fn our_own_entry_is_excluded_and_reported(servers: &Value) {
         let set = parse(servers);
         assert_eq!(set.entries().len(), 0);
-        assert_eq!(set.remarks[0].weight, Weight::LeftOut, "{:?}", set.remarks);
+        assert_eq!(set.findings[0].level, FindingLevel::Excluded, "{:?}", set.findings);
     }
 
     #[test_case(&json!({"command": ""}), "empty")]
@@ -366,15 +378,15 @@ mod tests {
     #[test_case(&json!({"command": "a", "pin": "strickt"}), "not `report` or `strict`")]
     #[test_case(&json!({"command": "a", "timeout_ms": 0}), "positive")]
     #[test_case(&json!({"command": "a", "args": [1]}), "no text")]
-    fn what_is_wrong_is_said(entry: &Value, expected: &str) {
+    fn an_invalid_entry_is_reported_with_its_reason(entry: &Value, expected: &str) {
         let reason = parse(&json!({ "x": entry })).get("x").unwrap().spec.clone().unwrap_err();
         assert!(reason.contains(expected), "{reason}");
     }
 
     #[test]
-    fn a_near_miss_of_a_key_is_a_warning() {
+    fn a_misspelt_key_is_a_warning() {
         let set = parse(&json!({"x": {"command": "a", "pinn": "strict", "headersHelper": "y"}}));
-        let sentences: Vec<&str> = set.remarks.iter().map(|r| r.sentence.as_str()).collect();
+        let sentences: Vec<&str> = set.findings.iter().map(|r| r.message.as_str()).collect();
         assert_eq!(sentences, ["server `x`: unknown key `pinn`; is `pin` meant?"]);
     }
 }

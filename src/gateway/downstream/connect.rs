@@ -1,4 +1,4 @@
-//! Starting a server when it is needed, and bringing it back when it dies.
+//! Connects a server on demand and reconnects it when it ends.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -10,78 +10,104 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::super::error::GatewayError;
+use super::super::features::{ListChanged, ListKind};
 use super::backoff::Backoff;
-use super::connection::{Connection, Opening, RequestOptions, Unopened};
-use super::downstream::{Downstream, Scope};
-use super::error::GatewayError;
-use super::offers::{Announcement, List};
-use super::phase::{Phase, Waiting};
-use super::resolved::{self, Resolved};
-use super::sign_in::{Keeper, SignInTarget};
-use crate::base::now;
+use super::connection::{ConnectError, ConnectRequest, DownstreamConnection, RequestOptions};
+use super::server::{DownstreamServer, ServerScope};
+use super::state::{ServerState, SignInPending};
+use crate::gateway::config::{ServerEndpoint, endpoint};
+use crate::gateway::oauth::{SignInTarget, TokenSource};
+use crate::util::now;
 
-const SET_LEVEL: &str = "logging/setLevel";
+const SET_LEVEL_METHOD: &str = "logging/setLevel";
 
-impl Downstream {
-    /// Starts it, if it is not, and waits until it answers.
-    pub(super) async fn ready(self: &Arc<Self>) -> Result<Arc<Connection>, GatewayError> {
-        let patience = self.spec.startup_timeout + Duration::from_secs(5);
-        self.connection_by(Instant::now() + patience, patience, &CancellationToken::new()).await
+impl DownstreamServer {
+    /// Returns the connection; starts the server if necessary. Waits at most `startup_timeout` plus 5 s.
+    pub(crate) async fn ensure_connected(
+        self: &Arc<Self>,
+    ) -> Result<Arc<DownstreamConnection>, GatewayError> {
+        let limit = self.spec.startup_timeout + Duration::from_secs(5);
+        self.connection_before(Instant::now() + limit, limit, &CancellationToken::new()).await
     }
 
-    /// Keeps it running and its tools known, with the breaker's pauses, until the gateway lets go of it.
-    pub(super) async fn keep_up(self: Arc<Self>) {
-        if self.is_kept_up.swap(true, Ordering::Relaxed) {
+    /// Keeps an eager server connected, with its tool list loaded, until it is retired.
+    /// Restarts after backoff.
+    pub(crate) async fn keep_alive(self: Arc<Self>) {
+        if self.is_kept_alive.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut phases = self.phase.subscribe();
+        let mut phases = self.state_sender.subscribe();
         loop {
-            phases.mark_unchanged();
-            // A failure is in the log and the status already.
-            let _ = self.tools().await;
-            let pause = self.phase.borrow().pause();
+            if matches!(*phases.borrow_and_update(), ServerState::Retired) {
+                return;
+            }
+            // `watch_connection` sets the backoff after a connection ends; before that there is nothing to start.
+            if self.restart_delay().is_none() && !self.is_ending() {
+                // An error is already in the log and the status.
+                let _ = self.tools().await;
+            }
+            let pause = self.restart_delay();
             tokio::select! {
                 changed = phases.changed() => if changed.is_err() { return },
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
-                () = self.closing.cancelled() => return,
             }
         }
     }
 
-    /// The connection, if there is one that lives.
-    pub(super) fn connected(&self) -> Option<Arc<Connection>> {
-        match &*self.phase.borrow() {
-            Phase::Ready { connection, .. } if connection.is_alive() => Some(connection.clone()),
+    /// Returns the time until an eager server is restarted; `None` if it is running or due.
+    fn restart_delay(&self) -> Option<Duration> {
+        let phase = self.state_sender.borrow();
+        match *phase {
+            ServerState::Idle { .. } => self.remaining_restart_delay(),
+            ServerState::Connecting
+            | ServerState::Ready { .. }
+            | ServerState::Failed { .. }
+            | ServerState::Retired => phase.remaining_delay(),
+        }
+    }
+
+    /// Returns true after the connection has ended and before `watch_connection` has updated the state.
+    fn is_ending(&self) -> bool {
+        matches!(&*self.state_sender.borrow(), ServerState::Ready { connection, .. } if !connection.is_alive())
+    }
+
+    /// Returns the connection if it is alive; never waits.
+    pub(crate) fn live_connection(&self) -> Option<Arc<DownstreamConnection>> {
+        match &*self.state_sender.borrow() {
+            ServerState::Ready { connection, .. } if connection.is_alive() => {
+                Some(connection.clone())
+            }
             _ => None,
         }
     }
 
-    pub(super) async fn connection_by(
+    pub(crate) async fn connection_before(
         self: &Arc<Self>,
         end: Instant,
         allowed: Duration,
         cancelled: &CancellationToken,
-    ) -> Result<Arc<Connection>, GatewayError> {
-        if let Some(connection) = self.connected() {
+    ) -> Result<Arc<DownstreamConnection>, GatewayError> {
+        if let Some(connection) = self.live_connection() {
             return Ok(connection);
         }
-        let mut phases = self.phase.subscribe();
+        let mut phases = self.state_sender.subscribe();
         loop {
             let phase = phases.borrow_and_update().clone();
             match phase {
-                Phase::Ready { connection, .. } if connection.is_alive() => return Ok(connection),
-                Phase::Connecting => {}
-                Phase::Idle { .. } | Phase::Ready { .. } => self.begin(),
-                failed @ Phase::Failed { .. } => match failed.failure(&self.key.server) {
+                ServerState::Ready { connection, .. } if connection.is_alive() => {
+                    return Ok(connection);
+                }
+                ServerState::Connecting => {}
+                ServerState::Retired => {
+                    let reason = "its entry has changed, or the gateway stops it";
+                    return Err(GatewayError::unavailable(&self.key.server, reason));
+                }
+                ServerState::Idle { .. } | ServerState::Ready { .. } => self.start_connecting(),
+                failed @ ServerState::Failed { .. } => match failed.failure(&self.key.server) {
                     Some(error) => return Err(error),
-                    None => self.begin(),
+                    None => self.start_connecting(),
                 },
-            }
-            if self.closing.is_cancelled() {
-                return Err(GatewayError::unavailable(
-                    &self.key.server,
-                    "the gateway lets go of it",
-                ));
             }
             let changed = tokio::select! {
                 changed = timeout_at(end, phases.changed()) => changed,
@@ -94,22 +120,23 @@ impl Downstream {
         }
     }
 
-    /// Begins to connect, unless somebody else did meanwhile. In a task of its own: a caller that
-    /// gives up must not take the half-started server with it.
-    fn begin(self: &Arc<Self>) {
+    /// Starts a connection attempt unless another caller has started one.
+    ///
+    /// The attempt is a task of its own: a caller that is cancelled must not drop a half-started server.
+    fn start_connecting(self: &Arc<Self>) {
         let mut failures = Backoff::default();
-        let ours = self.phase.send_if_modified(|phase| {
-            if let Phase::Failed { backoff, .. } = phase {
+        let ours = self.state_sender.send_if_modified(|phase| {
+            if let ServerState::Failed { backoff, .. } = phase {
                 failures = backoff.clone();
             }
             let begins = match phase {
-                Phase::Connecting => false,
-                Phase::Ready { connection, .. } => !connection.is_alive(),
-                Phase::Failed { .. } => phase.pause().is_none(),
-                Phase::Idle { .. } => true,
+                ServerState::Connecting | ServerState::Retired => false,
+                ServerState::Ready { connection, .. } => !connection.is_alive(),
+                ServerState::Failed { .. } => phase.remaining_delay().is_none(),
+                ServerState::Idle { .. } => true,
             };
             if begins {
-                *phase = Phase::Connecting;
+                *phase = ServerState::Connecting;
             }
             begins
         });
@@ -120,82 +147,94 @@ impl Downstream {
     }
 
     async fn connect(self: Arc<Self>, mut failures: Backoff) {
-        self.starts.fetch_add(1, Ordering::Relaxed);
-        let leave = self.closing.child_token();
-        let opening = match self.opening() {
+        self.start_count.fetch_add(1, Ordering::Relaxed);
+        let cancel = self.closing.child_token();
+        let opening = match self.connect_request() {
             Ok(opening) => opening,
             Err(reason) => {
-                failures.failed(Instant::now());
-                return self.fail(reason, failures, None);
+                failures.record_failure(Instant::now());
+                return self.set_failed(reason, failures, None);
             }
         };
-        let keeper = opening.keeper.clone();
-        // Taken before: a sign-in while we try is seen.
-        let seen = keeper.as_ref().and_then(|keeper| keeper.stamp());
-        match Connection::open(opening, leave).await {
+        let token_source = opening.token_source.clone();
+        // Read before the attempt, so that a sign-in during the attempt is detected.
+        let seen = token_source.as_ref().and_then(|token_source| token_source.version());
+        match DownstreamConnection::open(opening, cancel).await {
             Ok(connection) => {
                 tracing::info!(server = %self.key.server, "connected");
+                let opened = Instant::now();
                 let ready = Arc::clone(&connection);
-                self.phase.send_replace(Phase::Ready { connection: ready, since: now(), failures });
-                self.watch(&connection).await;
+                self.set_state(ServerState::Ready { connection: ready, since: now(), failures });
+                self.watch_connection(&connection, opened).await;
             }
             Err(unopened) => {
-                failures.failed(Instant::now());
+                failures.record_failure(Instant::now());
                 let (reason, needed) = match unopened {
-                    Unopened::Failed(reason) => (reason, None),
-                    Unopened::SignIn(needed) => (needed.reason.clone(), Some(needed)),
+                    ConnectError::Failed(reason) => (reason, None),
+                    ConnectError::SignInNeeded(needed) => (needed.reason.clone(), Some(needed)),
                 };
-                let waiting = needed.zip(keeper).map(|(needed, keeper)| {
-                    // A renewal that was refused while we tried is what the person is told, not news.
-                    let seen = keeper.stamp().filter(|_| seen.is_some()).or(seen);
-                    Waiting { needed, keeper, seen }
+                let waiting = needed.zip(token_source).map(|(needed, token_source)| {
+                    // A refresh that was rejected during this attempt is part of this failure, not a new sign-in.
+                    let seen = token_source.version().filter(|_| seen.is_some()).or(seen);
+                    SignInPending { needed, token_source, seen_version: seen }
                 });
-                self.fail(reason, failures, waiting);
+                self.set_failed(reason, failures, waiting);
             }
         }
     }
 
-    fn opening(&self) -> Result<Opening, String> {
+    fn connect_request(&self) -> Result<ConnectRequest, String> {
         let lookup = |name: &str| std::env::var(name).ok();
-        let (resolved, secrets) = resolved::resolve(&self.spec, &self.root, &lookup)?;
-        let keeper = self.keeper(&resolved)?;
-        Ok(Opening {
-            keeper,
+        let (resolved, secrets) = endpoint::resolve(&self.spec, &self.root, &lookup)?;
+        let token_source = self.token_source(&resolved)?;
+        Ok(ConnectRequest {
+            token_source,
             server: self.key.server.as_str().into(),
-            resolved,
+            endpoint: resolved,
             secrets,
             changes: Arc::clone(&self.changes),
-            voice: self.voice.clone(),
-            patience: self.spec.startup_timeout,
+            log_forwarder: self.log_forwarder.clone(),
+            connect_timeout: self.spec.startup_timeout,
         })
     }
 
-    /// The sign-in of a server on the network; none where its entry says itself who we are.
-    fn keeper(&self, resolved: &Resolved) -> Result<Option<Arc<Keeper>>, String> {
-        let Resolved::Network(network) = resolved else { return Ok(None) };
+    /// Returns the token source of an HTTP server; `None` if the entry has its own `Authorization` header.
+    fn token_source(&self, resolved: &ServerEndpoint) -> Result<Option<Arc<TokenSource>>, String> {
+        let ServerEndpoint::Http(network) = resolved else { return Ok(None) };
         if network.has_own_authorization() {
             return Ok(None);
         }
         let agent = match &self.key.scope {
-            Scope::Shared => None,
-            Scope::Agent(agent) => Some(agent).filter(|_| self.spec.sign_in.per_agent),
-            Scope::Private(agent) | Scope::Run { agent, .. } => Some(agent),
+            ServerScope::Shared => None,
+            ServerScope::Agent(agent) => Some(agent).filter(|_| self.spec.oauth.per_agent),
+            ServerScope::Private(agent) | ServerScope::Run { agent, .. } => Some(agent),
         };
         let target = SignInTarget::new(&self.root, &self.spec, agent.map(String::as_str));
         let target = target.map_err(|error| error.to_string())?;
-        Ok(Some(Arc::new(target.into_keeper())))
+        Ok(Some(Arc::new(target.into_token_source())))
     }
 
-    fn fail(&self, reason: String, backoff: Backoff, sign_in: Option<Waiting>) {
+    fn set_failed(&self, reason: String, backoff: Backoff, sign_in: Option<SignInPending>) {
         tracing::warn!(server = %self.key.server, failures = backoff.failures(), "unavailable: {reason}");
-        self.phase.send_replace(Phase::Failed { reason, backoff, at: now(), sign_in });
+        self.set_state(ServerState::Failed { reason, backoff, at: now(), sign_in });
     }
 
-    /// Waits for the end of a connection and decides how soon the next one may come.
-    async fn watch(&self, connection: &Arc<Connection>) {
+    /// Sets the state after a connection attempt. A server that was retired in the meantime stays retired.
+    fn set_state(&self, outcome: ServerState) {
+        self.state_sender.send_if_modified(|phase| {
+            let is_in_use = !matches!(phase, ServerState::Retired);
+            if is_in_use {
+                *phase = outcome;
+            }
+            is_in_use
+        });
+    }
+
+    /// Waits for the end of a connection, then sets the state and the backoff before the next attempt.
+    async fn watch_connection(&self, connection: &Arc<DownstreamConnection>, opened: Instant) {
         tokio::select! {
-            () = self.pass_on_until(connection.ended()) => {}
-            never = self.hand_level_on(connection) => match never {},
+            () = self.forward_notifications(connection.wait_until_ended()) => {}
+            never = self.sync_log_level(connection) => match never {},
         }
         let reason = connection.end_reason().await;
         if self.closing.is_cancelled() {
@@ -203,34 +242,39 @@ impl Downstream {
         }
         tracing::warn!(server = %self.key.server, "ended: {reason}");
         let mut backoff = Backoff::default();
-        let worked = connection.has_worked();
-        self.phase.send_if_modified(|phase| {
-            let Phase::Ready { connection: current, failures, .. } = phase else { return false };
+        let worked = connection.has_responded();
+        self.state_sender.send_if_modified(|phase| {
+            let ServerState::Ready { connection: current, failures, .. } = phase else {
+                return false;
+            };
             if !Arc::ptr_eq(current, connection) {
                 return false;
             }
             if worked {
-                *phase = Phase::Idle { ended: Some(reason.clone()) };
+                let mut restarts = self.restart_backoff.lock();
+                restarts.record_disconnect(opened.elapsed(), Instant::now());
+                *phase = ServerState::Idle { ended: Some(reason.clone()) };
             } else {
                 backoff = failures.clone();
-                backoff.failed(Instant::now());
+                backoff.record_failure(Instant::now());
                 let (reason, backoff) = (reason.clone(), backoff.clone());
-                *phase = Phase::Failed { reason, backoff, at: now(), sign_in: None };
+                *phase = ServerState::Failed { reason, backoff, at: now(), sign_in: None };
             }
             true
         });
     }
 
-    /// Tells a server that knows levels which one the client wants, whenever it says so.
-    async fn hand_level_on(&self, connection: &Connection) -> Infallible {
-        let voice = self.voice.as_ref().filter(|_| connection.offers("logging"));
+    /// Sends `logging/setLevel` whenever the client changes the level, if the server has the capability.
+    async fn sync_log_level(&self, connection: &Arc<DownstreamConnection>) -> Infallible {
+        let voice = self.log_forwarder.as_ref().filter(|_| connection.has_capability("logging"));
         let Some(voice) = voice else { return pending().await };
-        let mut wanted = voice.level();
+        let mut wanted = voice.subscribe_level();
         loop {
             let level = *wanted.borrow_and_update();
             if let Some(level) = level {
-                let options = RequestOptions::within(self.spec.timeout);
-                let told = connection.request(SET_LEVEL, json!({ "level": level }), options).await;
+                let options = RequestOptions::with_timeout(self.spec.timeout);
+                let told =
+                    connection.request(SET_LEVEL_METHOD, json!({ "level": level }), options).await;
                 if let Err(error) = told {
                     tracing::debug!(server = %self.key.server, "the level of its log stays: {error}");
                 }
@@ -241,9 +285,9 @@ impl Downstream {
         }
     }
 
-    /// Tells all who may use the server that one of its lists changed.
-    async fn pass_on_until(&self, ended: impl Future<Output = ()>) {
-        let Some(announcements) = &self.announcements else { return ended.await };
+    /// Forwards `list_changed` notifications of the server until `ended` resolves.
+    async fn forward_notifications(&self, ended: impl Future<Output = ()>) {
+        let Some(announcements) = &self.list_changed_sender else { return ended.await };
         let mut changes = self.changes.subscribe();
         let mut known = *changes.borrow_and_update();
         tokio::pin!(ended);
@@ -254,13 +298,13 @@ impl Downstream {
             }
             let now = *changes.borrow_and_update();
             let news = [
-                (now.tools != known.tools, List::Tools),
-                (now.resources != known.resources, List::Resources),
-                (now.prompts != known.prompts, List::Prompts),
+                (now.tools != known.tools, ListKind::Tools),
+                (now.resources != known.resources, ListKind::Resources),
+                (now.prompts != known.prompts, ListKind::Prompts),
             ];
             for (_, list) in news.into_iter().filter(|(changed, _)| *changed) {
-                // An error means that nobody listens.
-                let _ = announcements.send(Announcement { server: self.key.server.clone(), list });
+                // An error means that there is no subscriber.
+                let _ = announcements.send(ListChanged { server: self.key.server.clone(), list });
             }
             known = now;
         }

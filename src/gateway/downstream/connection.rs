@@ -1,476 +1,682 @@
-//! One live connection to one server: one handshake, any number of requests at once.
+//! One live connection to one downstream server: one handshake, concurrent requests.
 
-use std::error::Error;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use rmcp::RoleClient;
 use rmcp::model::{
-    ClientRequest, CustomRequest, ErrorData, ProgressNotificationParam, ServerResult,
+    ClientCapabilities, ClientConfig, Implementation, InitializeResult, ProgressNotificationParam,
+    ProtocolVersion,
 };
-use rmcp::service::{
-    ClientCacheConfig, ClientInitializeError, PeerRequestOptions, RequestHandle, RunningService,
-    ServiceError, serve_client_with_ct,
-};
-use rmcp::transport::Transport;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::client_side::{Changes, ClientSide, ServerLog};
-use super::error::GatewayError;
-use super::launch::{Launch, ServerProcess};
-use super::lines::Lines;
-use super::log_relay::Voice;
-use super::network;
-use super::pace::Pace;
-use super::resolved::{Network, Resolved};
-use super::secrets::Secrets;
-use super::shortcut::Shortcut;
-use super::sign_in::{Keeper, SignInNeeded};
-use super::tapped::{LogTap, ProgressBook, ProgressSink, Tapped};
-use super::tool_list::ToolList;
-use super::untouched::unpacked;
-use crate::base::{one_line, shorten};
-use crate::catalog::Dialect;
+use super::super::error::GatewayError;
+use super::log_forwarder::LogForwarder;
+use super::notifications::{ListChangeCounters, ServerInbox, ServerLogWriter};
+use super::tools::ToolList;
+use crate::catalog::HttpTransportKind;
+use crate::gateway::config::{HttpEndpoint, ServerEndpoint, ServerSecrets};
+use crate::gateway::downstream::transport::{LineStream, ServerProcess, StdioCommand, http};
+use crate::gateway::oauth::{SignInNeeded, TokenSource};
+use crate::jsonrpc::{
+    FrameSink, FrameStream, FrameWriter, LineJson, OnProgress, RpcClient, RpcClientError, RpcError,
+    RpcRequest, StreamEnd,
+};
+use crate::util::{Mutex, one_line, shorten};
 
-/// From the end of its stdin to SIGTERM; and how long a last answer may be on its way.
-pub(super) const FAREWELL: Duration = Duration::from_millis(500);
-/// So much may a server say that nobody asked for, within so long.
-const UNASKED: u32 = 200;
-const UNASKED_WITHIN: Duration = Duration::from_millis(100);
+/// Time from closing stdin to SIGTERM, and limit for reading the rest of the output after the exit.
+const EXIT_GRACE_PERIOD: Duration = Duration::from_millis(500);
+/// Limit for a write that makes no progress; then the connection counts as broken.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Later than any `startup_timeout_ms`, which ends the handshake.
+const HANDSHAKE_DEADLINE: Duration = Duration::from_hours(24);
+const ANSWERS_NOT_READ: &str = "it does not read the answers to its own requests";
 
-/// A connection; ended, with its process, when the last one lets go of it.
-pub(super) struct Connection {
-    pub(super) server: Arc<str>,
-    service: RunningService<RoleClient, ClientSide>,
-    /// Over pipes, the way of tool calls.
-    pub(super) shortcut: Option<Shortcut>,
-    pub(super) progress: ProgressBook,
-    pub(super) life: Life,
-    /// Set when a request could not be sent: the next one gets a new connection.
-    pub(super) stale: AtomicBool,
-    /// Whether any request was ever answered: a server that dies before is broken, not unlucky.
-    pub(super) worked: AtomicBool,
-    secrets: Secrets,
-    keeper: Option<Arc<Keeper>>,
-    /// What the server said it has.
+/// A connection; dropping the last reference ends it and its process.
+pub(crate) struct DownstreamConnection {
+    pub(crate) server: Arc<str>,
+    rpc_client: RpcClient,
+    /// Result of `initialize`.
+    introduction: InitializeResult,
+    lifetime: ConnectionLifetime,
+    /// Set if a request could not be sent; the next request opens a new connection.
+    stale: AtomicBool,
+    /// Set after the first response. A server that ends before that counts as broken and gets a backoff.
+    has_responded: AtomicBool,
+    secrets: ServerSecrets,
+    token_source: Option<Arc<TokenSource>>,
+    /// Tool list and the number of list changes at which it was read.
     tools: Mutex<Option<(u64, Arc<ToolList>)>>,
+    uses: Arc<UseCount>,
 }
 
-/// How a connection ends, and how that is known.
+/// End of a connection: signals and reason.
 #[derive(Clone)]
-pub(super) struct Life {
+struct ConnectionLifetime {
     /// Cancelled when the stream has ended.
-    pub(super) ended: CancellationToken,
-    /// Cancelled to make it end.
-    leave: CancellationToken,
-    /// Why it ended, once the process is gone.
+    ended: CancellationToken,
+    /// Cancelled to end the connection.
+    cancel: CancellationToken,
+    /// Reason of the end, set after the process has exited.
     reason: watch::Receiver<Option<String>>,
+    /// Reason why the gateway ended the connection; takes precedence over `reason`.
+    gateway_cause: Arc<OnceLock<&'static str>>,
 }
 
-/// What one request needs beside its parameters.
-pub(super) struct RequestOptions {
-    /// From now to the answer.
-    pub(super) deadline: Duration,
-    /// Taken back by the caller.
-    pub(super) cancelled: CancellationToken,
-    /// Where progress goes.
-    pub(super) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
+/// Number of calls and requests that use a connection.
+#[derive(Default)]
+struct UseCount {
+    running: AtomicUsize,
+    idle: Notify,
+}
+
+/// A running call or request; a connection that is retired is ended when the last one is dropped.
+pub(crate) struct ConnectionUse(Arc<UseCount>);
+
+impl Drop for ConnectionUse {
+    fn drop(&mut self) {
+        if self.0.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
+
+/// Options of one request.
+pub(crate) struct RequestOptions {
+    /// Maximum time from now to the response.
+    pub(crate) timeout: Duration,
+    /// Cancelled by the caller.
+    pub(crate) cancelled: CancellationToken,
 }
 
 impl RequestOptions {
-    /// A request of our own that nobody takes back.
-    pub(super) fn within(deadline: Duration) -> Self {
-        Self { deadline, cancelled: CancellationToken::new(), progress: None }
+    /// Returns options for a request that nobody cancels.
+    pub(crate) fn with_timeout(timeout: Duration) -> Self {
+        Self { timeout, cancelled: CancellationToken::new() }
     }
 }
 
-/// What is to be opened.
-pub(super) struct Opening {
-    pub(super) server: Arc<str>,
-    pub(super) resolved: Resolved,
-    pub(super) secrets: Secrets,
-    pub(super) changes: Arc<Changes>,
-    /// Where its log messages go besides our own log, if anywhere.
-    pub(super) voice: Option<Arc<Voice>>,
-    /// The sign-in, for a server on the network that has no `Authorization` of its own.
-    pub(super) keeper: Option<Arc<Keeper>>,
-    /// From the start of the server to its answer to `initialize`.
-    pub(super) patience: Duration,
+/// One tool call.
+pub(crate) struct DownstreamCall<'a> {
+    /// `name` and `arguments`.
+    pub(crate) params: &'a LineJson,
+    /// End of the time that the caller allows, and its length.
+    pub(crate) deadline: Instant,
+    pub(crate) timeout: Duration,
+    /// Cancelled by the caller.
+    pub(crate) cancelled: CancellationToken,
+    /// Receiver of progress notifications, in order; notifications are dropped while it is full.
+    pub(crate) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
 }
 
-/// Why there is no connection.
-pub(super) enum Unopened {
-    /// For this reason, one line.
+/// Input of a connection attempt.
+pub(crate) struct ConnectRequest {
+    pub(crate) server: Arc<str>,
+    pub(crate) endpoint: ServerEndpoint,
+    pub(crate) secrets: ServerSecrets,
+    pub(crate) changes: Arc<ListChangeCounters>,
+    /// Forwarder of log messages to the client, if the client may receive them.
+    pub(crate) log_forwarder: Option<Arc<LogForwarder>>,
+    /// OAuth tokens; only for an HTTP server without an `Authorization` header of its own.
+    pub(crate) token_source: Option<Arc<TokenSource>>,
+    /// Maximum time from the start of the server to its response to `initialize`.
+    pub(crate) connect_timeout: Duration,
+}
+
+/// Reason for a failed connection attempt.
+pub(crate) enum ConnectError {
+    /// One line, secrets redacted.
     Failed(String),
     /// A person has to sign in.
-    SignIn(SignInNeeded),
+    SignInNeeded(SignInNeeded),
 }
 
-impl Connection {
-    /// Starts or reaches the server and shakes hands once.
-    pub(super) async fn open(
-        opening: Opening,
+impl DownstreamConnection {
+    /// Starts or contacts the server and performs the handshake.
+    pub(crate) async fn open(
+        opening: ConnectRequest,
         leave: CancellationToken,
-    ) -> Result<Arc<Self>, Unopened> {
+    ) -> Result<Arc<Self>, ConnectError> {
         let (reason_sender, reason) = watch::channel(None);
-        let life = Life { ended: CancellationToken::new(), leave, reason };
+        let life = ConnectionLifetime {
+            ended: CancellationToken::new(),
+            cancel: leave,
+            reason,
+            gateway_cause: Arc::default(),
+        };
         let secrets = opening.secrets.clone();
-        let opened = match &opening.resolved {
-            Resolved::Process(launch) => {
-                open_process(&opening, launch, life.clone(), reason_sender).await
+        let opened = match &opening.endpoint {
+            ServerEndpoint::Stdio(launch) => {
+                connect_stdio(&opening, launch, life, reason_sender).await
             }
-            Resolved::Network(place) if place.dialect == Dialect::Sse => {
-                open_events(&opening, place, life.clone(), reason_sender).await
+            ServerEndpoint::Http(place) if place.transport == HttpTransportKind::Sse => {
+                connect_sse(&opening, place, life, reason_sender).await
             }
-            Resolved::Network(place) => open_http(&opening, place, life).await,
+            ServerEndpoint::Http(place) => connect_http(&opening, place, life).await,
         };
         opened.map(Arc::new).map_err(|reason| {
-            let needed = opening.keeper.as_ref().and_then(|keeper| keeper.needed());
-            needed.map_or_else(|| Unopened::Failed(secrets.hide(&reason)), Unopened::SignIn)
+            let needed = opening.token_source.as_ref().and_then(|source| source.needed());
+            needed.map_or_else(
+                || ConnectError::Failed(secrets.redact(&reason)),
+                ConnectError::SignInNeeded,
+            )
         })
     }
 
-    /// Sends one request and waits for its answer, unchanged.
-    pub(super) async fn request(
-        &self,
+    /// Sends a tool call without waiting. `on_result` runs exactly once and gets the result as the server wrote it.
+    ///
+    /// Cancellation and timeout send `notifications/cancelled` to the server.
+    pub(crate) fn start_call(
+        self: &Arc<Self>,
+        call: DownstreamCall<'_>,
+        on_result: impl FnOnce(Result<LineJson, GatewayError>) + Send + 'static,
+    ) {
+        let request = RpcRequest {
+            method: "tools/call",
+            params: call.params,
+            deadline: call.deadline,
+            cancelled: Some(call.cancelled),
+            on_progress: call.progress.map(progress_callback),
+        };
+        let (connection, used, allowed) = (Arc::clone(self), self.begin_use(), call.timeout);
+        let on_reply = move |reply: Result<LineJson, RpcClientError>| {
+            let _used = used;
+            match reply.map_err(|error| connection.explain_now(error, allowed)) {
+                Ok(raw) => on_result(connection.check_result(raw)),
+                Err(Ok(error)) => on_result(Err(error)),
+                Err(Err(broken)) => drop(tokio::spawn(async move {
+                    on_result(Err(connection.explain_broken(broken).await));
+                })),
+            }
+        };
+        self.rpc_client.start(request, Box::new(on_reply));
+    }
+
+    /// Sends one request and returns the result.
+    ///
+    /// Cancellation, timeout and dropping the future send `notifications/cancelled` to the server.
+    pub(crate) async fn request(
+        self: &Arc<Self>,
         method: &str,
         params: Value,
         options: RequestOptions,
     ) -> Result<Value, GatewayError> {
-        let mut request = CustomRequest::new(method, Some(params));
-        if let Some(progress) = options.progress {
-            request.extensions.insert(ProgressSink(progress));
-        }
-        let deadline = Instant::now() + options.deadline;
-        let timed_out =
-            || GatewayError::Timeout { server: self.server.to_string(), after: options.deadline };
-        let sending = self.service.peer().send_cancellable_request(
-            ClientRequest::CustomRequest(request),
-            PeerRequestOptions::no_options(),
-        );
-        let mut handle = match timeout_at(deadline, sending).await {
-            Ok(Ok(handle)) => handle,
-            Ok(Err(error)) => return Err(self.failure(error).await),
-            Err(_) => return Err(timed_out()),
-        };
-        let _book = self.progress.closing(handle.progress_token.clone());
-        tokio::select! {
-            // An answer that is there counts, whatever else happened meanwhile.
-            biased;
-            answer = &mut handle.rx => match answer {
-                Ok(Ok(result)) => self.answered(result),
-                Ok(Err(error)) => Err(self.failure(error).await),
-                Err(_) => Err(self.gone().await),
-            },
-            () = self.life.ended.cancelled() => Err(self.gone().await),
-            () = options.cancelled.cancelled() => {
-                take_back(handle, "cancelled by the caller");
-                Err(GatewayError::Cancelled)
+        let _used = self.begin_use();
+        let params = LineJson::encode(&params).map_err(|error| self.invalid_json_error(&error))?;
+        let reply = self.rpc_client.request(RpcRequest {
+            method,
+            params: &params,
+            deadline: Instant::now() + options.timeout,
+            cancelled: Some(options.cancelled),
+            on_progress: None,
+        });
+        match reply.await.map_err(|error| self.explain_now(error, options.timeout)) {
+            Ok(raw) => {
+                self.has_responded.store(true, Ordering::Relaxed);
+                serde_json::from_str(raw.as_str()).map_err(|error| self.invalid_json_error(&error))
             }
-            () = sleep_until(deadline) => {
-                take_back(handle, "the deadline passed");
-                Err(timed_out())
-            }
+            Err(Ok(error)) => Err(error),
+            Err(Err(broken)) => Err(self.explain_broken(broken).await),
         }
     }
 
-    pub(super) fn no_json(&self, error: &serde_json::Error) -> GatewayError {
-        self.bad_answer(format!("its answer is no JSON: {error}"))
+    /// Counts a call or request from now until the returned value is dropped.
+    pub(crate) fn begin_use(&self) -> ConnectionUse {
+        self.uses.running.fetch_add(1, Ordering::AcqRel);
+        ConnectionUse(Arc::clone(&self.uses))
     }
 
-    /// It answered, and nothing can be done with that.
-    pub(super) fn bad_answer(&self, reason: impl Into<String>) -> GatewayError {
+    /// Waits until no call and no request is running.
+    pub(crate) async fn wait_until_unused(&self) {
+        loop {
+            let mut idle = std::pin::pin!(self.uses.idle.notified());
+            idle.as_mut().enable();
+            if self.uses.running.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    fn invalid_json_error(&self, error: &serde_json::Error) -> GatewayError {
+        self.invalid_response_error(format!("its answer is no JSON: {error}"))
+    }
+
+    /// Returns the error for a response that cannot be used.
+    pub(crate) fn invalid_response_error(&self, reason: impl Into<String>) -> GatewayError {
         GatewayError::unavailable(&self.server, reason)
     }
 
-    fn answered(&self, result: ServerResult) -> Result<Value, GatewayError> {
-        self.worked.store(true, Ordering::Relaxed);
-        match result {
-            ServerResult::CustomResult(raw) => Ok(unpacked(raw.0)),
-            typed => serde_json::to_value(typed).map_err(|error| self.no_json(&error)),
+    /// Notes that the connection works, and checks that the result of a tool is an object.
+    fn check_result(&self, raw: LineJson) -> Result<LineJson, GatewayError> {
+        self.has_responded.store(true, Ordering::Relaxed);
+        match raw.as_str().starts_with('{') {
+            true => Ok(raw),
+            false => Err(self.invalid_response_error("its answer is not the result of a tool")),
         }
     }
 
-    async fn failure(&self, error: ServiceError) -> GatewayError {
+    /// Converts an error of a request; fails for a broken connection, whose reason is known later.
+    fn explain_now(
+        &self,
+        error: RpcClientError,
+        allowed: Duration,
+    ) -> Result<GatewayError, BrokenConnection> {
         match error {
-            ServiceError::McpError(error) => {
-                self.worked.store(true, Ordering::Relaxed);
-                downstream(error)
+            RpcClientError::ErrorResponse(error) => {
+                self.has_responded.store(true, Ordering::Relaxed);
+                let RpcError { code, message, data } = error;
+                Ok(GatewayError::Downstream { code, message, data })
             }
-            ServiceError::Cancelled { .. } => GatewayError::Cancelled,
-            ServiceError::TransportSend(error) => {
-                if let Some(needed) = self.keeper.as_ref().and_then(|keeper| keeper.needed()) {
-                    self.stale.store(true, Ordering::Relaxed);
-                    return GatewayError::sign_in(&self.server, needed);
-                }
-                // A pipe breaks a moment before the process is known to have ended, which says more.
-                if timeout(FAREWELL, self.ended()).await.is_ok() {
-                    return self.gone().await;
-                }
-                self.stale.store(true, Ordering::Relaxed);
-                let reason = self.secrets.hide(&without_urls(&chain(error.error.as_ref())));
-                GatewayError::unavailable(&self.server, reason)
+            RpcClientError::InvalidResponse(reason) => {
+                self.has_responded.store(true, Ordering::Relaxed);
+                Ok(self.invalid_response_error(reason))
             }
-            _ => self.gone().await,
+            RpcClientError::QueueFull => Ok(GatewayError::unavailable(
+                &self.server,
+                "it does not read fast enough: 32 MiB of requests wait for it",
+            )),
+            RpcClientError::Timeout => {
+                Ok(GatewayError::Timeout { server: self.server.to_string(), after: allowed })
+            }
+            RpcClientError::Cancelled => Ok(GatewayError::Cancelled),
+            RpcClientError::Gone => Err(BrokenConnection::Ended),
+            RpcClientError::TransportFailed(reason) => Err(BrokenConnection::NotSent(reason)),
         }
     }
 
-    /// The connection is over; says why as soon as that is known.
-    pub(super) async fn gone(&self) -> GatewayError {
-        GatewayError::unavailable(&self.server, self.end_reason().await)
+    /// Returns the error of a request on a broken connection. Waits at most 2.5 s for the reason.
+    async fn explain_broken(self: &Arc<Self>, broken: BrokenConnection) -> GatewayError {
+        if let Some(needed) = self.token_source.as_ref().and_then(|source| source.needed()) {
+            self.mark_stale();
+            return GatewayError::sign_in_needed(&self.server, needed);
+        }
+        let reason = match broken {
+            BrokenConnection::Ended => None,
+            // The pipe breaks before the exit of the process is noticed; wait up to 500 ms because the exit reason says
+            // more.
+            BrokenConnection::NotSent(reason) => {
+                timeout(EXIT_GRACE_PERIOD, self.wait_until_ended()).await.is_err().then_some(reason)
+            }
+        };
+        match reason {
+            Some(reason) => {
+                self.mark_stale();
+                GatewayError::unavailable(&self.server, self.secrets.redact(&reason))
+            }
+            None => GatewayError::unavailable(&self.server, self.end_reason().await),
+        }
     }
 
-    /// Why the connection ended.
-    pub(super) async fn end_reason(&self) -> String {
-        let mut reason = self.life.reason.clone();
-        let _ = timeout(4 * FAREWELL, reason.wait_for(Option::is_some)).await;
+    /// Makes the next request open a new connection; this one is ended when its requests have ended.
+    fn mark_stale(self: &Arc<Self>) {
+        if !self.stale.swap(true, Ordering::Relaxed) {
+            let connection = Arc::clone(self);
+            tokio::spawn(async move {
+                connection.wait_until_unused().await;
+                connection.lifetime.cancel.cancel();
+            });
+        }
+    }
+
+    /// Returns the reason of the end.
+    ///
+    /// Waits at most 2 s, since the process exits after its stream has ended.
+    pub(crate) async fn end_reason(&self) -> String {
+        let mut reason = self.lifetime.reason.clone();
+        let _ = timeout(4 * EXIT_GRACE_PERIOD, reason.wait_for(Option::is_some)).await;
+        if let Some(cause) = self.lifetime.gateway_cause.get() {
+            return (*cause).to_owned();
+        }
         let known = reason.borrow().clone();
-        self.secrets.hide(&known.unwrap_or_else(|| "the connection was closed".to_owned()))
+        self.secrets.redact(&known.unwrap_or_else(|| "the connection was closed".to_owned()))
     }
 
-    /// The tools as last read, if nothing has changed since `change`.
-    pub(super) fn known_tools(&self, change: u64) -> Option<Arc<ToolList>> {
-        let known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the tool list if it was read at change number `change`.
+    pub(crate) fn cached_tools(&self, change: u64) -> Option<Arc<ToolList>> {
+        let known = self.tools.lock();
         known.as_ref().filter(|(seen, _)| *seen == change).map(|(_, tools)| Arc::clone(tools))
     }
 
-    pub(super) fn remember_tools(&self, change: u64, tools: Arc<ToolList>) {
-        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = Some((change, tools));
+    pub(crate) fn cache_tools(&self, change: u64, tools: Arc<ToolList>) {
+        *self.tools.lock() = Some((change, tools));
     }
 
-    /// Whether requests can still be sent on it.
-    pub(super) fn is_alive(&self) -> bool {
-        !self.life.ended.is_cancelled() && !self.stale.load(Ordering::Relaxed)
+    /// Returns true while requests can be sent.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.lifetime.ended.is_cancelled() && !self.stale.load(Ordering::Relaxed)
     }
 
-    /// Whether it ever answered anything.
-    pub(super) fn has_worked(&self) -> bool {
-        self.worked.load(Ordering::Relaxed)
+    /// Returns true after the first response.
+    pub(crate) fn has_responded(&self) -> bool {
+        self.has_responded.load(Ordering::Relaxed)
     }
 
-    /// Done when the stream has ended.
-    pub(super) async fn ended(&self) {
-        self.life.ended.cancelled().await;
+    /// Resolves when the stream has ended.
+    pub(crate) async fn wait_until_ended(&self) {
+        self.lifetime.ended.cancelled().await;
     }
 
-    /// Ends it, process included, and waits for that.
-    pub(super) async fn close(&self) {
-        self.life.leave.cancel();
+    /// Ends the connection and its process and waits for the end, at most 2 s.
+    pub(crate) async fn close(&self) {
+        self.lifetime.cancel.cancel();
         self.end_reason().await;
     }
 
-    /// What the server can do, as it said in the handshake.
-    pub(super) fn offers(&self, capability: &str) -> bool {
-        let info = self.service.peer().peer_info();
-        let known = info.and_then(|info| serde_json::to_value(&info.capabilities).ok());
+    /// Returns true if the server declared this capability in the handshake.
+    pub(crate) fn has_capability(&self, capability: &str) -> bool {
+        let known = serde_json::to_value(&self.introduction.capabilities).ok();
         known.is_some_and(|known| known.get(capability).is_some_and(|value| !value.is_null()))
     }
-}
 
-impl Connection {
-    /// How the server wants to be used, in its own words.
-    pub(super) fn instructions(&self) -> Option<String> {
-        self.service.peer().peer_info().and_then(|info| info.instructions.clone())
+    /// Returns the `instructions` that the server sent in the handshake.
+    pub(crate) fn instructions(&self) -> Option<String> {
+        self.introduction.instructions.clone()
     }
 }
 
-impl Drop for Connection {
+impl Drop for DownstreamConnection {
     fn drop(&mut self) {
-        self.life.leave.cancel();
+        self.lifetime.cancel.cancel();
     }
 }
 
-async fn open_process(
-    opening: &Opening,
-    launch: &Launch,
-    life: Life,
+/// Reason why a request has no response, before the end of the connection is known.
+enum BrokenConnection {
+    /// The stream has ended.
+    Ended,
+    /// The transport failed, with the reason.
+    NotSent(String),
+}
+
+async fn connect_stdio(
+    opening: &ConnectRequest,
+    launch: &StdioCommand,
+    life: ConnectionLifetime,
     reason_sender: watch::Sender<Option<String>>,
-) -> Result<Connection, String> {
-    let log = ServerLog::new(Arc::clone(&opening.server), opening.secrets.clone());
+) -> Result<DownstreamConnection, String> {
+    let log = ServerLogWriter::new(Arc::clone(&opening.server), opening.secrets.clone());
     let (process, stdout, stdin) = ServerProcess::start(&opening.server, launch, log).await?;
-    let lines = Lines::new(Arc::clone(&opening.server), stdout, stdin);
-    let shortcut = lines.shortcut();
-    tokio::spawn(keep(process, life.clone(), reason_sender));
-    let mut connection = shake_hands_or_explain(opening, lines, life).await?;
-    connection.shortcut = Some(shortcut);
-    Ok(connection)
+    tokio::spawn(supervise_process(process, life.clone(), reason_sender));
+    connect_lines(opening, stdout, stdin, life).await
 }
 
-async fn open_http(opening: &Opening, place: &Network, life: Life) -> Result<Connection, String> {
-    let transport = network::connect(place, opening.keeper.clone())?;
-    shake_hands(opening, transport, life).await
+async fn connect_http(
+    opening: &ConnectRequest,
+    place: &HttpEndpoint,
+    life: ConnectionLifetime,
+) -> Result<DownstreamConnection, String> {
+    let (sink, stream) = http::connect_streamable(place, opening.token_source.clone())?;
+    connect(opening, sink, stream, life).await
 }
 
-async fn open_events(
-    opening: &Opening,
-    place: &Network,
-    life: Life,
+async fn connect_sse(
+    opening: &ConnectRequest,
+    place: &HttpEndpoint,
+    life: ConnectionLifetime,
     reason_sender: watch::Sender<Option<String>>,
-) -> Result<Connection, String> {
-    let server = Arc::clone(&opening.server);
-    let connecting = network::connect_events(server, place, opening.keeper.clone(), reason_sender);
-    let transport = timeout(opening.patience, connecting).await.map_err(|_| {
-        let waited = opening.patience.as_millis();
+) -> Result<DownstreamConnection, String> {
+    let connecting = http::connect_sse(place, opening.token_source.clone(), reason_sender);
+    let opened = timeout(opening.connect_timeout, connecting).await.map_err(|_| {
+        let waited = opening.connect_timeout.as_millis();
         format!("it did not open its event stream within {waited} ms")
-    })??;
-    shake_hands_or_explain(opening, transport, life).await
+    })?;
+    let (incoming, outgoing) = opened?;
+    connect_lines(opening, incoming, outgoing, life).await
 }
 
-async fn shake_hands_or_explain<T: Transport<RoleClient> + 'static>(
-    opening: &Opening,
-    transport: T,
-    life: Life,
-) -> Result<Connection, String> {
-    match shake_hands(opening, transport, life.clone()).await {
+/// Connects over two streams of lines. After a failure, the exit reason of the process is added.
+async fn connect_lines(
+    opening: &ConnectRequest,
+    incoming: impl AsyncRead + Send + Unpin + 'static,
+    outgoing: impl AsyncWrite + Send + Unpin + 'static,
+    life: ConnectionLifetime,
+) -> Result<DownstreamConnection, String> {
+    let writer = FrameWriter::default();
+    tokio::spawn(writer.clone().run_writer(outgoing, WRITE_TIMEOUT));
+    let stream = LineStream::new(Arc::clone(&opening.server), incoming);
+    match connect(opening, writer, stream, life.clone()).await {
         Ok(connection) => Ok(connection),
         Err(said) => {
-            // How the server ended by itself says more than that its stream did.
+            // The exit reason of the process says more than the end of its stream.
             let mut reason = life.reason;
-            let _ = timeout(FAREWELL, reason.wait_for(Option::is_some)).await;
-            life.leave.cancel();
+            let _ = timeout(EXIT_GRACE_PERIOD, reason.wait_for(Option::is_some)).await;
+            life.cancel.cancel();
             let ended = reason.borrow().clone();
             Err(ended.map_or(said.clone(), |ended| format!("{said}; {ended}")))
         }
     }
 }
 
-async fn shake_hands<T: Transport<RoleClient> + 'static>(
-    opening: &Opening,
-    transport: T,
-    life: Life,
-) -> Result<Connection, String> {
-    let progress = ProgressBook::default();
-    let logs = LogTap {
-        server: Arc::clone(&opening.server),
-        log: ServerLog::new(Arc::clone(&opening.server), opening.secrets.clone()),
-        voice: opening.voice.clone(),
-    };
-    let ended = life.ended.clone();
-    let side = ClientSide {
+/// Starts the reader of a connection and performs the handshake.
+async fn connect(
+    opening: &ConnectRequest,
+    sink: impl FrameSink,
+    stream: impl FrameStream,
+    life: ConnectionLifetime,
+) -> Result<DownstreamConnection, String> {
+    let rpc_client = RpcClient::new(sink);
+    let inbox = ServerInbox {
         server: Arc::clone(&opening.server),
         changes: Arc::clone(&opening.changes),
-        log: logs.log.clone(),
+        log: ServerLogWriter::new(Arc::clone(&opening.server), opening.secrets.clone()),
+        forwarder: opening.log_forwarder.clone(),
+        stray_lines: AtomicU64::new(0),
     };
-    let unasked = Pace::new(UNASKED, UNASKED_WITHIN);
-    let tapped = Tapped { inner: transport, progress: progress.clone(), logs, ended, unasked };
-    let opened = timeout(opening.patience, serve_client_with_ct(side, tapped, life.leave.clone()));
-    let service = match opened.await {
-        Ok(Ok(service)) => service,
-        Ok(Err(error)) => return Err(handshake_problem(&error)),
-        Err(_) => {
-            let waited = opening.patience.as_millis();
-            return Err(format!("it did not answer `initialize` within {waited} ms"));
-        }
-    };
-    // The gateway has lists of its own that know about changes; rmcp's cache would serve stale ones.
-    service.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
-    Ok(Connection {
+    tokio::spawn(run_reader(rpc_client.clone(), stream, inbox, life.clone()));
+    let greeting = timeout(opening.connect_timeout, handshake(&rpc_client)).await;
+    let greeting = greeting.unwrap_or_else(|_| {
+        let waited = opening.connect_timeout.as_millis();
+        Err(format!("it did not answer `initialize` within {waited} ms"))
+    });
+    let introduction = greeting.inspect_err(|_| life.ended.cancel())?;
+    Ok(DownstreamConnection {
         server: Arc::clone(&opening.server),
-        service,
-        shortcut: None,
-        progress,
-        life,
+        rpc_client,
+        introduction,
+        lifetime: life,
         stale: AtomicBool::new(false),
-        worked: AtomicBool::new(false),
+        has_responded: AtomicBool::new(false),
         secrets: opening.secrets.clone(),
-        keeper: opening.keeper.clone(),
+        token_source: opening.token_source.clone(),
         tools: Mutex::new(None),
+        uses: Arc::default(),
     })
 }
 
-/// An error that the server answered with.
-pub(super) fn downstream(error: ErrorData) -> GatewayError {
-    let message = error.message.into_owned();
-    GatewayError::Downstream { code: error.code.0, message, data: error.data }
+/// Reads the stream until it ends or the connection is ended.
+async fn run_reader(
+    rpc_client: RpcClient,
+    stream: impl FrameStream,
+    inbox: ServerInbox,
+    life: ConnectionLifetime,
+) {
+    let end = tokio::select! {
+        end = rpc_client.run(stream, &inbox) => Some(end),
+        () = life.cancel.cancelled() => None,
+        // A failed handshake, or a process that has exited while another one holds its stdout.
+        () = life.ended.cancelled() => None,
+    };
+    if end == Some(StreamEnd::AnswersNotRead) {
+        let cause = *life.gateway_cause.get_or_init(|| ANSWERS_NOT_READ);
+        tracing::warn!(server = %inbox.server, "the connection is ended: {cause}");
+    }
+    life.ended.cancel();
+    rpc_client.close();
 }
 
-fn handshake_problem(error: &ClientInitializeError) -> String {
+/// Performs the handshake; has no timeout of its own. The error is one line.
+async fn handshake(rpc_client: &RpcClient) -> Result<InitializeResult, String> {
+    let us = Implementation::new("adjutant", env!("CARGO_PKG_VERSION"));
+    let params = ClientConfig::new(ClientCapabilities::default(), us)
+        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
+    let params = LineJson::encode(&params).map_err(|error| error.to_string())?;
+    let (sender, reply) = oneshot::channel();
+    let request = RpcRequest {
+        method: "initialize",
+        params: &params,
+        // Not `RpcClient::request`: `initialize` must not be cancelled.
+        deadline: Instant::now() + HANDSHAKE_DEADLINE,
+        cancelled: None,
+        on_progress: None,
+    };
+    rpc_client.start(request, Box::new(|reply| drop(sender.send(reply))));
+    let reply = reply.await.unwrap_or(Err(RpcClientError::Gone));
+    let raw = reply.map_err(|error| handshake_error(&error))?;
+    let result: InitializeResult = serde_json::from_str(raw.as_str())
+        .map_err(|_| "its answer to `initialize` makes no sense".to_owned())?;
+    if !result.protocol_version.has_initialize() {
+        let version = one_line(&shorten(result.protocol_version.as_str(), 60));
+        return Err(format!("it answered `initialize` with the protocol version `{version}`"));
+    }
+    rpc_client.notify("notifications/initialized", &LineJson::object(&[]));
+    Ok(result)
+}
+
+fn handshake_error(error: &RpcClientError) -> String {
     match error {
-        ClientInitializeError::ConnectionClosed(_) => "it ended before `initialize`".to_owned(),
-        ClientInitializeError::JsonRpcError(error) => {
+        RpcClientError::ErrorResponse(error) => {
             format!("it refused `initialize`: {}", one_line(&shorten(&error.message, 200)))
         }
-        ClientInitializeError::ExpectedInitResult(_) => {
+        RpcClientError::InvalidResponse(_) => {
             "its answer to `initialize` makes no sense".to_owned()
         }
-        ClientInitializeError::TransportError { error, .. } => {
-            let said = without_urls(&chain(error.error.as_ref()));
-            format!("`initialize` did not reach it: {}", one_line(&shorten(&said, 400)))
+        RpcClientError::TransportFailed(reason) => {
+            format!("`initialize` did not reach it: {}", one_line(&shorten(reason, 400)))
         }
-        other => one_line(&shorten(&without_urls(&chain(other)), 400)),
+        RpcClientError::Gone
+        | RpcClientError::QueueFull
+        | RpcClientError::Timeout
+        | RpcClientError::Cancelled => "it ended before `initialize`".to_owned(),
     }
 }
 
-/// Tells the server that nobody waits any more. In a task of its own: it may not be reading.
-fn take_back(handle: RequestHandle<RoleClient>, reason: &'static str) {
-    tokio::spawn(async move { handle.cancel(Some(reason.to_owned())).await });
+/// Forwards progress in order; drops it while the receiver is full.
+fn progress_callback(sender: mpsc::Sender<ProgressNotificationParam>) -> OnProgress {
+    Arc::new(move |params| {
+        if let Ok(progress) = serde_json::from_str(params.get()) {
+            let _ = sender.try_send(progress);
+        }
+    })
 }
 
-/// Owns the process: knows how it ended, and ends it when it must.
-async fn keep(mut process: ServerProcess, life: Life, reason: watch::Sender<Option<String>>) {
+/// Owns the server process: reports its exit and ends it when the connection ends.
+///
+/// After its stdin is closed the process has 500 ms to exit; then SIGTERM, 500 ms, SIGKILL.
+async fn supervise_process(
+    mut process: ServerProcess,
+    life: ConnectionLifetime,
+    reason: watch::Sender<Option<String>>,
+) {
     let by_itself = tokio::select! {
         how = process.wait() => Some(how),
         () = life.ended.cancelled() => None,
-        () = life.leave.cancelled() => None,
+        () = life.cancel.cancelled() => None,
     };
-    let told = life.leave.is_cancelled();
+    let cancelled_by_gateway = life.cancel.is_cancelled();
     let how = match by_itself {
         Some(how) => {
-            // What it still wrote is read to the end.
-            let _ = timeout(FAREWELL, life.ended.cancelled()).await;
+            // Read the remaining output, at most 500 ms.
+            let _ = timeout(EXIT_GRACE_PERIOD, life.ended.cancelled()).await;
             how
         }
         None => {
-            // Most servers leave when their stdin ends, which needs no signal.
-            match timeout(FAREWELL, process.wait()).await {
+            // Most servers exit when their stdin is closed, without a signal.
+            match timeout(EXIT_GRACE_PERIOD, process.wait()).await {
                 Ok(how) => how,
-                Err(_) => process.end().await,
+                Err(_) => process.stop().await,
             }
         }
     };
-    let _ = reason.send(Some(if told { "it was ended by the gateway".to_owned() } else { how }));
+    let _ = reason.send(Some(if cancelled_by_gateway {
+        "it was ended by the gateway".to_owned()
+    } else {
+        how
+    }));
     life.ended.cancel();
-    life.leave.cancel();
-}
-
-/// An error with its causes.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        let said = source.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        cause = source.source();
-    }
-    text
-}
-
-/// `text` without the addresses that HTTP errors carry: they may hold a secret.
-fn without_urls(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, from)) = rest.split_once(" for url (") {
-        out.push_str(before);
-        rest = from.split_once(')').map_or("", |(_, behind)| behind);
-    }
-    out.push_str(rest);
-    out
+    life.cancel.cancel();
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex, split};
 
-    #[test]
-    fn addresses_are_taken_out_of_errors() {
-        let text = "error sending request for url (http://h/?key=s3cret): refused";
-        assert_eq!(without_urls(text), "error sending request: refused");
+    use super::super::backoff::Backoff;
+    use super::super::server::{DownstreamServer, ServerKey, ServerScope};
+    use super::super::state::ServerState;
+    use super::*;
+    use crate::gateway::config::ServerSet;
+    use crate::util::now;
+
+    /// Server that answers `initialize` and nothing else.
+    async fn answer_initialize_only(stream: DuplexStream) {
+        let (read, mut write) = split(stream);
+        let mut lines = BufReader::new(read).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message["method"] == "initialize" {
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {
+                    "protocolVersion": "2025-11-25", "capabilities": {},
+                    "serverInfo": { "name": "s", "version": "1" },
+                }});
+                write.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+            }
+        }
+    }
+
+    async fn test_connection() -> Arc<DownstreamConnection> {
+        let (near, far) = duplex(1 << 16);
+        tokio::spawn(answer_initialize_only(far));
+        let launch = StdioCommand {
+            program: String::new(),
+            arguments: Vec::new(),
+            variables: std::collections::BTreeMap::new(),
+            dir: std::path::PathBuf::new(),
+        };
+        let opening = ConnectRequest {
+            server: "s".into(),
+            endpoint: ServerEndpoint::Stdio(launch),
+            secrets: ServerSecrets::default(),
+            changes: Arc::default(),
+            log_forwarder: None,
+            token_source: None,
+            connect_timeout: Duration::from_secs(20),
+        };
+        let (ended, cancel) = (CancellationToken::new(), CancellationToken::new());
+        let (reason, gateway_cause) = (watch::channel(None).1, Arc::default());
+        let life = ConnectionLifetime { ended, cancel, reason, gateway_cause };
+        let (read, write) = split(near);
+        Arc::new(connect_lines(&opening, read, write, life).await.unwrap())
+    }
+
+    fn test_downstream(connection: &Arc<DownstreamConnection>) -> Arc<DownstreamServer> {
+        let servers = ServerSet::parse(r#"{"mcpServers": {"s": {"command": "true"}}}"#).unwrap();
+        let spec = servers.get("s").unwrap().spec.as_ref().unwrap();
+        let key =
+            ServerKey { scope: ServerScope::Shared, server: "s".to_owned(), digest: String::new() };
+        let server = DownstreamServer::new(key, Arc::clone(spec), "/".into(), None, None);
+        let (connection, failures) = (Arc::clone(connection), Backoff::default());
+        server.state_sender.send_replace(ServerState::Ready { connection, since: now(), failures });
+        server
+    }
+
+    #[tokio::test]
+    async fn retiring_waits_for_running_calls_and_for_no_other_holder() {
+        // Stands for the task that watches the connection.
+        let watched = test_connection().await;
+        let retire = || {
+            let retiring = test_downstream(&watched).retire(Duration::from_mins(1));
+            timeout(Duration::from_secs(2), retiring)
+        };
+        let _holder = Arc::clone(&watched);
+        let used = watched.begin_use();
+        assert!(retire().await.is_err(), "a call is running");
+        drop(used);
+        assert!(retire().await.is_ok(), "no call is running");
     }
 }

@@ -1,136 +1,140 @@
-//! What servers log, on its way to the one client that may hear it.
+//! Forwards log messages of servers to the client.
 //!
-//! A log message does not say which call it belongs to. It is passed on only where one client is alone with the servers,
-//! over stdio, and only from those that this client has called; everything is in our own log besides.
+//! A log message does not name the call that caused it. It is forwarded only to the single client of a stdio
+//! connection, and only from servers that this client has called. All messages are also in our own log.
 
 #![expect(deprecated, reason = "servers of today still log this way")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
-use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::pace::Pace;
+use crate::jsonrpc::LineJson;
+use crate::util::{Mutex, RateLimiter};
 
-/// So many messages of one server are passed on in a second.
-const IN_A_SECOND: u32 = 50;
-const SECOND: Duration = Duration::from_secs(1);
-/// Longer ones are not.
-const LONGEST: usize = 64 << 10;
+/// Messages per second and server that are forwarded.
+const MAX_MESSAGES_PER_SECOND: u32 = 50;
+const RATE_WINDOW: Duration = Duration::from_secs(1);
+/// Longer messages, in bytes, are not forwarded.
+const MAX_PARAMS_BYTES: usize = 64 << 10;
 
-/// Takes the `params` of a message; `false` where there is no room for it.
-type Listener = Box<dyn Fn(&str) -> bool + Send + Sync>;
+/// Receives the `params` of a message; returns false if its queue is full.
+type LogSink = Box<dyn Fn(&LineJson) -> bool + Send + Sync>;
 
-/// The way of log messages to the client; closed until somebody listens.
+/// Log subscription of the client; inactive until [`Self::subscribe`].
 #[derive(Default)]
-pub struct LogRelay {
-    listener: OnceLock<Listener>,
-    /// The least that the client wants to hear; `None` leaves that to the servers.
+pub struct LogSubscription {
+    sink: OnceLock<LogSink>,
+    /// Minimum level set by the client; `None` until then.
     level: watch::Sender<Option<LoggingLevel>>,
 }
 
-impl LogRelay {
-    /// From now on messages go to `listener`. The first one stays: there is one client.
-    pub fn open(&self, listener: impl Fn(&str) -> bool + Send + Sync + 'static) {
-        let _ = self.listener.set(Box::new(listener));
+impl LogSubscription {
+    /// Sends messages to `listener` from now on; later calls have no effect, since there is one client.
+    pub fn subscribe(&self, listener: impl Fn(&LineJson) -> bool + Send + Sync + 'static) {
+        let _ = self.sink.set(Box::new(listener));
     }
 
-    /// Whether anybody listens.
-    pub fn is_open(&self) -> bool {
-        self.listener.get().is_some()
+    /// Returns true after [`Self::subscribe`].
+    pub fn is_subscribed(&self) -> bool {
+        self.sink.get().is_some()
     }
 
-    /// The least that the client wants to hear from now on; servers that know levels are told.
+    /// Sets the minimum level and forwards it to servers with the `logging` capability.
     pub fn set_level(&self, level: LoggingLevel) {
         self.level.send_replace(Some(level));
     }
 }
 
-/// What one server logs, as far as the client may hear it.
-pub(super) struct Voice {
-    relay: Arc<LogRelay>,
-    /// Whether the client has made an allowed call since the rules became what they are.
-    called: AtomicBool,
-    said: Mutex<Said>,
+/// Forwards the log messages of one server, filtered by permission, level and rate.
+pub(crate) struct LogForwarder {
+    subscription: Arc<LogSubscription>,
+    /// Set by an allowed call of the client, cleared when the rules change.
+    is_called: AtomicBool,
+    recent: Mutex<RecentLogs>,
 }
 
-impl Voice {
-    pub(super) fn new(relay: Arc<LogRelay>) -> Self {
-        let said = Said { pace: Pace::new(IN_A_SECOND, SECOND), dropped: 0 };
-        Self { relay, called: AtomicBool::new(false), said: Mutex::new(said) }
+impl LogForwarder {
+    pub(crate) fn new(subscription: Arc<LogSubscription>) -> Self {
+        let said = RecentLogs {
+            rate_limiter: RateLimiter::new(MAX_MESSAGES_PER_SECOND, RATE_WINDOW),
+            dropped: 0,
+        };
+        Self { subscription, is_called: AtomicBool::new(false), recent: Mutex::new(said) }
     }
 
-    /// The client makes an allowed call.
-    pub(super) fn note_call(&self) {
-        // Looked at first: most calls are not the first one, and a write would take the line from other threads.
-        if !self.called.load(Ordering::Relaxed) {
-            self.called.store(true, Ordering::Relaxed);
+    /// Notes an allowed call of the client.
+    pub(crate) fn allow_forwarding(&self) {
+        // Load before store: usually the flag is set, and a store would invalidate the cache line of other threads.
+        if !self.is_called.load(Ordering::Relaxed) {
+            self.is_called.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The rules have changed: what was allowed may not be any more.
-    pub(super) fn forget_calls(&self) {
-        self.called.store(false, Ordering::Relaxed);
+    /// Stops forwarding until the next allowed call, after a change of the rules.
+    pub(crate) fn stop_forwarding(&self) {
+        self.is_called.store(false, Ordering::Relaxed);
     }
 
-    /// Which level the client wants, now and later.
-    pub(super) fn level(&self) -> watch::Receiver<Option<LoggingLevel>> {
-        self.relay.level.subscribe()
+    /// Returns a receiver for the level that the client wants.
+    pub(crate) fn subscribe_level(&self) -> watch::Receiver<Option<LoggingLevel>> {
+        self.subscription.level.subscribe()
     }
 
-    /// Passes a message on, without what `hide` takes out, if the client may and wants to hear it; what is too much is counted.
-    pub(super) fn say(
+    /// Forwards a message, redacted by `hide`, if the client may receive it and its level is high enough.
+    ///
+    /// Counts messages that are dropped because of rate, size or a full queue.
+    pub(crate) fn forward(
         &self,
         server: &str,
         message: &LoggingMessageNotificationParam,
         hide: impl Fn(&str) -> String,
     ) {
-        let Some(listener) = self.relay.listener.get() else { return };
-        let least = *self.relay.level.borrow();
-        let is_wanted = least.is_none_or(|least| message.level as u8 >= least as u8);
-        if !is_wanted || !self.called.load(Ordering::Relaxed) {
+        let Some(listener) = self.subscription.sink.get() else { return };
+        let min_level = *self.subscription.level.borrow();
+        let is_wanted = min_level.is_none_or(|least| message.level as u8 >= least as u8);
+        if !is_wanted || !self.is_called.load(Ordering::Relaxed) {
             return;
         }
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_passed =
-            said.pace.take() && params(server, message, hide).is_some_and(|said| listener(&said));
+        let mut said = self.recent.lock();
+        let is_passed = said.rate_limiter.try_acquire()
+            && params(server, message, hide).is_some_and(|said| listener(&said));
         if !is_passed {
-            said.drop_one(server);
+            said.count_dropped(server);
         }
     }
 }
 
-/// The `params` of a message as the client gets them; `None` where they are too long.
+/// Returns the redacted `params`; `None` above 64 KiB.
 fn params(
     server: &str,
     message: &LoggingMessageNotificationParam,
     hide: impl Fn(&str) -> String,
-) -> Option<String> {
+) -> Option<LineJson> {
     let logger = match &message.logger {
         Some(own) => format!("{server}/{own}"),
         None => server.to_owned(),
     };
     let params = json!({ "level": message.level, "logger": logger, "data": message.data });
     let params = hide(&params.to_string());
-    // A secret that holds signs of JSON could tear it apart.
-    let is_whole = serde_json::from_str::<IgnoredAny>(&params).is_ok();
-    (params.len() <= LONGEST && is_whole).then_some(params)
+    // Redacting a secret that contains JSON punctuation can leave invalid JSON, which is dropped.
+    (params.len() <= MAX_PARAMS_BYTES).then(|| LineJson::parse(params).ok()).flatten()
 }
 
-/// What a server has said lately.
-struct Said {
-    pace: Pace,
+/// Rate limiter and drop count of one server.
+struct RecentLogs {
+    rate_limiter: RateLimiter,
     dropped: u64,
 }
 
-impl Said {
-    fn drop_one(&mut self, server: &str) {
+impl RecentLogs {
+    fn count_dropped(&mut self, server: &str) {
         self.dropped += 1;
-        // Powers of two: a server that floods cannot flood our log too.
+        // Powers of two, so that a flood of messages does not flood our log.
         if self.dropped.is_power_of_two() {
             let count = self.dropped;
             tracing::warn!(

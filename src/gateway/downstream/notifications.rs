@@ -1,151 +1,163 @@
-//! Our side of a connection to a server: what it is told about us, and what happens to what it
-//! says on its own. Its log messages and progress are taken before, in `tapped`.
+//! Everything that a server sends unasked: rejected requests, list changes, log messages.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rmcp::RoleClient;
 #[expect(deprecated, reason = "servers of today still log this way")]
 use rmcp::model::LoggingMessageNotificationParam;
-use rmcp::model::{
-    ClientCapabilities, ClientConfig, ClientResult, ErrorCode, ErrorData, Implementation,
-    ProtocolVersion, ServerNotification, ServerRequest,
-};
-use rmcp::service::{NotificationContext, RequestContext, Service};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::secrets::Secrets;
-use crate::base::{one_line, shorten};
+use super::log_forwarder::LogForwarder;
+use crate::gateway::config::ServerSecrets;
+use crate::jsonrpc::{Inbound, LineJson, RpcError};
+use crate::util::{Mutex, one_line, shorten};
 
-/// Log lines of one server that are written out whole per connection; later ones are counted.
-const LOGGED_LINES: u32 = 10_000;
-const LOGGED_CHARACTERS: usize = 2_000;
-const LONGEST_LINE: usize = 8 * 1024;
+/// Lines that one [`ServerLogWriter`] logs per connection; later lines are dropped after one warning.
+const MAX_LOGGED_LINES: u32 = 10_000;
+const MAX_LOGGED_CHARS: usize = 2_000;
+const MAX_STDERR_LINE_BYTES: usize = 8 * 1024;
 
-/// What a server announced: how often each of its lists has changed.
+/// Number of `list_changed` notifications per list of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ListChanges {
-    pub(super) tools: u64,
-    pub(super) resources: u64,
-    pub(super) prompts: u64,
+pub(crate) struct ListChanges {
+    pub(crate) tools: u64,
+    pub(crate) resources: u64,
+    pub(crate) prompts: u64,
 }
 
-/// Where a server's announcements are counted.
-pub(super) type Changes = watch::Sender<ListChanges>;
+/// Watch channel that counts the `list_changed` notifications of a server.
+pub(crate) type ListChangeCounters = watch::Sender<ListChanges>;
 
-/// Answers a server. It may ask nothing of us: no sampling, no questions to a person, no roots.
-pub(super) struct ClientSide {
-    pub(super) server: Arc<str>,
-    pub(super) changes: Arc<Changes>,
-    pub(super) log: ServerLog,
+/// Handles what a server sends unasked.
+///
+/// Answers `ping` and rejects all other requests: sampling, elicitation and roots are not available through the
+/// gateway.
+pub(crate) struct ServerInbox {
+    pub(crate) server: Arc<str>,
+    pub(crate) changes: Arc<ListChangeCounters>,
+    pub(crate) log: ServerLogWriter,
+    /// Forwarder of log messages to the client, if the client may receive them.
+    pub(crate) forwarder: Option<Arc<LogForwarder>>,
+    /// Number of lines that were not MCP messages; logged at powers of two.
+    pub(crate) stray_lines: AtomicU64,
 }
 
-impl Service<RoleClient> for ClientSide {
-    async fn handle_request(
-        &self,
-        request: ServerRequest,
-        _context: RequestContext<RoleClient>,
-    ) -> Result<ClientResult, ErrorData> {
-        let asked = match request {
-            ServerRequest::PingRequest(_) => return Ok(ClientResult::empty(())),
-            ServerRequest::CreateMessageRequest(_) => "sampling",
-            ServerRequest::ListRootsRequest(_) => "roots",
-            ServerRequest::ElicitRequest(_) => "elicitation",
+impl Inbound for ServerInbox {
+    fn request(&self, method: &str) -> Result<LineJson, RpcError> {
+        let asked = match method {
+            "ping" => return Ok(LineJson::object(&[])),
+            "sampling/createMessage" => "sampling",
+            "roots/list" => "roots",
+            "elicitation/create" => "elicitation",
             _ => "this request",
         };
-        self.log.refused(asked);
+        self.log.log_rejected_request(asked);
         let message = format!("{asked} is not available through the gateway");
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None))
+        Err(RpcError { code: RpcError::METHOD_NOT_FOUND, message, data: None })
     }
 
-    async fn handle_notification(
-        &self,
-        notification: ServerNotification,
-        _context: NotificationContext<RoleClient>,
-    ) -> Result<(), ErrorData> {
-        match notification {
-            ServerNotification::ToolListChangedNotification(_) => {
+    fn notification(&self, method: &str, params: Option<&RawValue>) {
+        match method {
+            "notifications/tools/list_changed" => {
                 self.changes.send_modify(|changes| changes.tools += 1);
             }
-            ServerNotification::ResourceListChangedNotification(_) => {
+            "notifications/resources/list_changed" => {
                 self.changes.send_modify(|changes| changes.resources += 1);
             }
-            ServerNotification::PromptListChangedNotification(_) => {
+            "notifications/prompts/list_changed" => {
                 self.changes.send_modify(|changes| changes.prompts += 1);
             }
-            other => tracing::debug!(server = %self.server, ?other, "notification"),
+            "notifications/message" => self.handle_log_message(params),
+            other => tracing::debug!(server = %self.server, "notification {}", one_line(other)),
         }
-        Ok(())
     }
 
-    fn get_info(&self) -> ClientConfig {
-        let us = Implementation::new("adjutant", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), us)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    fn stray_line(&self) {
+        let count = self.stray_lines.fetch_add(1, Ordering::Relaxed) + 1;
+        // Powers of two, so that a flood of lines does not flood the log.
+        if count.is_power_of_two() {
+            let server = &self.server;
+            tracing::warn!(%server, count, "wrote something on stdout that is no MCP message");
+        }
     }
 }
 
-/// A server's words in our log, with its name before them, and never more than a fair share.
+impl ServerInbox {
+    fn handle_log_message(&self, params: Option<&RawValue>) {
+        #[expect(deprecated, reason = "servers of today still log this way")]
+        type LogParams = LoggingMessageNotificationParam;
+        let message = params.and_then(|raw| serde_json::from_str::<LogParams>(raw.get()).ok());
+        let Some(message) = message else { return self.stray_line() };
+        self.log.log_message(&message);
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.forward(&self.server, &message, |text| self.log.redact(text));
+        }
+    }
+}
+
+/// Writes the lines of one server to our log.
+///
+/// Secrets are redacted. At most 2,000 characters per line and 10,000 lines in total.
 #[derive(Clone)]
-pub(super) struct ServerLog {
+pub(crate) struct ServerLogWriter {
     server: Arc<str>,
-    secrets: Secrets,
-    lines: Arc<AtomicU32>,
-    refusals: Arc<AtomicU32>,
+    secrets: ServerSecrets,
+    line_count: Arc<AtomicU32>,
+    rejections: Arc<AtomicU32>,
 }
 
-impl ServerLog {
-    pub(super) fn new(server: Arc<str>, secrets: Secrets) -> Self {
-        Self { server, secrets, lines: Arc::default(), refusals: Arc::default() }
+impl ServerLogWriter {
+    pub(crate) fn new(server: Arc<str>, secrets: ServerSecrets) -> Self {
+        Self { server, secrets, line_count: Arc::default(), rejections: Arc::default() }
     }
 
-    /// Notes that the server asked for something that it does not get: the first time, the second, the fourth, …
-    fn refused(&self, asked: &str) {
-        let count = self.refusals.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+    /// Logs a rejected request of the server: the 1st, 2nd, 4th, 8th, … time.
+    fn log_rejected_request(&self, asked: &str) {
+        let count = self.rejections.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if count.is_power_of_two() {
             tracing::warn!(server = %self.server, count, "refused {asked}, which the server asked for");
         }
     }
 
-    /// A text without the server's secrets.
-    pub(super) fn hide(&self, text: &str) -> String {
-        self.secrets.hide(text)
+    /// Returns `text` with the secrets of the server redacted.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        self.secrets.redact(text)
     }
 
-    /// A log message of the protocol.
+    /// Logs a `notifications/message`.
     #[expect(deprecated, reason = "servers of today still log this way")]
-    pub(super) fn message(&self, message: &LoggingMessageNotificationParam) {
+    pub(crate) fn log_message(&self, message: &LoggingMessageNotificationParam) {
         match &message.data {
-            Value::String(text) => self.line(text),
-            other => self.line(&other.to_string()),
+            Value::String(text) => self.log_line(text),
+            other => self.log_line(&other.to_string()),
         }
     }
 
-    pub(super) fn line(&self, text: &str) {
-        let count = self.lines.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn log_line(&self, text: &str) {
+        let count = self.line_count.fetch_add(1, Ordering::Relaxed);
         let server = &self.server;
-        if count < LOGGED_LINES {
-            let text = one_line(&shorten(&self.secrets.hide(text), LOGGED_CHARACTERS));
+        if count < MAX_LOGGED_LINES {
+            let text = one_line(&shorten(&self.secrets.redact(text), MAX_LOGGED_CHARS));
             tracing::info!(target: "adjutant::downstream", "[{server}] {text}");
-        } else if count == LOGGED_LINES {
+        } else if count == MAX_LOGGED_LINES {
             tracing::warn!(target: "adjutant::downstream", "[{server}] writes too much; the rest is not logged");
         }
     }
 }
 
-impl ServerLog {
-    /// Takes a server's stderr in pieces and logs it by lines.
-    pub(super) fn tap(self) -> impl Fn(&[u8]) + Send + Sync + 'static {
+impl ServerLogWriter {
+    /// Returns a callback that splits stderr into lines and logs them, at most 8 KiB per line.
+    pub(crate) fn into_stderr_callback(self) -> impl Fn(&[u8]) + Send + Sync + 'static {
         let line = Mutex::new(Vec::new());
         move |piece: &[u8]| {
-            let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut line = line.lock();
             for byte in piece {
                 if *byte == b'\n' {
-                    self.line(&String::from_utf8_lossy(&line));
+                    self.log_line(&String::from_utf8_lossy(&line));
                     line.clear();
-                } else if line.len() < LONGEST_LINE {
-                    // What is beyond the longest line is neither kept nor logged.
+                } else if line.len() < MAX_STDERR_LINE_BYTES {
                     line.push(*byte);
                 }
             }

@@ -1,76 +1,60 @@
-//! Tool definitions, pinned when they are first seen: a server that later changes what a tool
-//! says it does is found out.
+//! Pins of tool definitions: detects that a server changes a tool after it was first seen.
 //!
-//! `data/tool-pins.json` holds what a person accepted (or what came first) and, beside it, what
-//! the server says now; `adjutant trust SERVER` makes the second the first.
+//! `data/tool-pins.json` holds the accepted digest of every tool and, if it differs, the current one. `adjutant trust
+//! SERVER` accepts the current digests.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::GatewayError;
-use super::tool_list::ToolList;
-use crate::base::{FileLock, Timestamp, create_private_dir, now, read_bounded, write_atomic};
+use super::super::error::GatewayError;
+use super::tools::ToolList;
+use crate::store::{Document, FormatNumber, Stored};
+use crate::util::{Mutex, Timestamp, now, run_blocking};
 
-const FORMAT: u32 = 1;
-const MAX_BYTES: u64 = 64 * 1024 * 1024;
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The pins of a project.
-pub struct Pins {
-    path: PathBuf,
+/// Pins of the tools of a project.
+pub(crate) struct ToolPins {
+    document: Document<PinsFile>,
+    comparing: tokio::sync::Mutex<()>,
     changed: Mutex<BTreeMap<String, Vec<String>>>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct File {
-    format: u32,
-    servers: BTreeMap<String, BTreeMap<String, Pin>>,
-    /// What was odd about a server's tools when they were last read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct PinsFile {
+    format: FormatNumber<1>,
+    servers: BTreeMap<String, BTreeMap<String, ToolPin>>,
+    /// Warnings from the last read of a server's tool list.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     odd: BTreeMap<String, Vec<String>>,
 }
 
+impl Stored for PinsFile {
+    const FORMAT: u32 = 1;
+    const MAX_BYTES: u64 = 64 << 20;
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Pin {
+struct ToolPin {
     accepted: String,
     since: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     now: Option<String>,
 }
 
-/// What a person should look at.
-#[derive(Clone, Debug)]
-pub struct Findings {
-    /// Tools that changed, by server.
-    pub changed: BTreeMap<String, Vec<String>>,
-    /// What is odd, by server.
-    pub odd: BTreeMap<String, Vec<String>>,
-}
-
-impl Pins {
-    /// The pins under a project's `data/`.
-    pub fn new(data: &Path) -> Self {
-        Self { path: data.join("tool-pins.json"), changed: Mutex::default() }
-    }
-
-    /// Compares a fresh list with what was seen before, remembers what is new, and returns the
-    /// names of the tools that changed.
-    pub fn compare(&self, server: &str, list: &ToolList) -> Result<Vec<String>, GatewayError> {
-        let mut file = self.read()?;
-        let pins = file.servers.entry(server.to_owned()).or_default();
-        let before = pins.clone();
+impl PinsFile {
+    /// Enters a tool list and returns the names of the changed tools.
+    fn enter(&mut self, server: &str, list: &ToolList) -> Vec<String> {
+        let mut pins = self.servers.remove(server).unwrap_or_default();
         let mut changed = Vec::new();
         for tool in &list.tools {
-            let pin = pins.entry(tool.name.clone()).or_insert_with(|| Pin {
+            let pin = pins.entry(tool.name.clone()).or_insert_with(|| ToolPin {
                 accepted: tool.digest.clone(),
                 since: now(),
                 now: None,
             });
-            if pin.accepted == tool.former_digest {
+            if pin.accepted == tool.legacy_digest {
                 pin.accepted.clone_from(&tool.digest);
             }
             let differs = pin.accepted != tool.digest;
@@ -79,17 +63,66 @@ impl Pins {
                 changed.push(tool.name.clone());
             }
         }
-        let same = *pins == before;
-        let pins = pins.clone();
-        if !same || file.odd.get(server).map_or(&[][..], Vec::as_slice) != list.warnings {
-            self.write(server, pins, Some(&list.warnings))?;
+        if !pins.is_empty() {
+            self.servers.insert(server.to_owned(), pins);
+        }
+        match list.warnings.as_slice() {
+            [] => drop(self.odd.remove(server)),
+            odd => drop(self.odd.insert(server.to_owned(), odd.to_vec())),
+        }
+        changed
+    }
+}
+
+/// Findings about tools for the user.
+#[derive(Clone, Debug)]
+pub(crate) struct PinFindings {
+    /// Changed tools, by server.
+    pub changed: BTreeMap<String, Vec<String>>,
+    /// Warnings, by server.
+    pub warnings: BTreeMap<String, Vec<String>>,
+}
+
+impl ToolPins {
+    /// Opens the pins in the `data/` directory of a project.
+    pub(crate) fn new(data: &Path) -> Self {
+        let document = Document::new(data.join("tool-pins.json"));
+        Self { document, comparing: tokio::sync::Mutex::default(), changed: Mutex::default() }
+    }
+
+    /// Waits until no other call of this process compares: many first calls at once would each write the file.
+    pub(crate) async fn wait_for_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.comparing.lock().await
+    }
+
+    /// Compares a tool list with the pins, adds new tools, and returns the names of the changed ones.
+    ///
+    /// If the file has to be written, waits up to 5 s for its lock on a blocking thread.
+    pub(crate) async fn compare(
+        self: &Arc<Self>,
+        server: &str,
+        list: &Arc<ToolList>,
+    ) -> Result<Vec<String>, GatewayError> {
+        let known = self.read()?.unwrap_or_default();
+        let mut entered = PinsFile::clone(&known);
+        let mut changed = entered.enter(server, list);
+        if entered != *known {
+            let (pins, name, list) = (Arc::clone(self), server.to_owned(), Arc::clone(list));
+            let updated = run_blocking(move || pins.enter(&name, &list)).await;
+            changed =
+                updated.unwrap_or_else(|| Err(self.error("the update was aborted".into())))?;
         }
         self.with_changed(|all| all.insert(server.to_owned(), changed.clone()));
         Ok(changed)
     }
 
-    /// The tools whose definitions changed, by server, as last compared.
-    pub fn changed(&self) -> BTreeMap<String, Vec<String>> {
+    /// Enters a tool list in one update: a person may have trusted the server since the file was read. Blocks.
+    fn enter(&self, server: &str, list: &ToolList) -> Result<Vec<String>, GatewayError> {
+        self.update(|file| file.enter(server, list))
+    }
+
+    /// Returns the changed tools by server, as of the last comparison in this process.
+    pub(crate) fn changed(&self) -> BTreeMap<String, Vec<String>> {
         self.with_changed(|all| {
             all.iter()
                 .filter(|(_, tools)| !tools.is_empty())
@@ -98,129 +131,144 @@ impl Pins {
         })
     }
 
-    /// Accepts what `server` says now; returns the tools that this concerns.
-    pub fn trust(&self, server: &str) -> Result<Vec<String>, GatewayError> {
-        let mut file = self.read()?;
-        let Some(pins) = file.servers.get_mut(server) else { return Ok(Vec::new()) };
-        let mut accepted = Vec::new();
-        for (tool, pin) in pins.iter_mut() {
-            if let Some(digest) = pin.now.take() {
-                *pin = Pin { accepted: digest, since: now(), now: None };
-                accepted.push(tool.clone());
+    /// Accepts the current definitions of a server; returns the names of the tools that had changed. Blocks.
+    pub(crate) fn accept_current(&self, server: &str) -> Result<Vec<String>, GatewayError> {
+        // Without a pending change nothing is written.
+        if !self.findings()?.changed.contains_key(server) {
+            return Ok(Vec::new());
+        }
+        self.update(|file| {
+            let mut accepted = Vec::new();
+            for (tool, pin) in file.servers.entry(server.to_owned()).or_default() {
+                if let Some(digest) = pin.now.take() {
+                    *pin = ToolPin { accepted: digest, since: now(), now: None };
+                    accepted.push(tool.clone());
+                }
             }
-        }
-        if !accepted.is_empty() {
-            self.write(server, pins.clone(), None)?;
-        }
-        Ok(accepted)
+            accepted
+        })
     }
 
-    /// The tools that nobody has accepted since they changed, by server; and what is odd about a
-    /// server's tools: both as the gateway last saw them.
-    pub fn findings(&self) -> Result<Findings, GatewayError> {
-        let file = self.read()?;
-        let unaccepted = |pins: BTreeMap<String, Pin>| -> Vec<String> {
-            pins.into_iter().filter(|(_, pin)| pin.now.is_some()).map(|(tool, _)| tool).collect()
+    /// Returns the changed tools that are not accepted yet, and the warnings, both as stored in the file.
+    pub(crate) fn findings(&self) -> Result<PinFindings, GatewayError> {
+        let file = self.read()?.unwrap_or_default();
+        let unaccepted = |pins: &BTreeMap<String, ToolPin>| -> Vec<String> {
+            let changed = pins.iter().filter(|(_, pin)| pin.now.is_some());
+            changed.map(|(tool, _)| tool.clone()).collect()
         };
-        let changed = file.servers.into_iter().map(|(server, pins)| (server, unaccepted(pins)));
+        let changed = file.servers.iter().map(|(server, pins)| (server.clone(), unaccepted(pins)));
         let changed = changed.filter(|(_, tools)| !tools.is_empty()).collect();
-        Ok(Findings { changed, odd: file.odd })
+        Ok(PinFindings { changed, warnings: file.odd.clone() })
     }
 
-    /// The servers that have pins.
-    pub fn servers(&self) -> Result<Vec<String>, GatewayError> {
-        Ok(self.read()?.servers.into_keys().collect())
+    /// Returns the servers that have pins.
+    pub(crate) fn servers(&self) -> Result<Vec<String>, GatewayError> {
+        Ok(self.read()?.unwrap_or_default().servers.keys().cloned().collect())
     }
 
-    fn read(&self) -> Result<File, GatewayError> {
-        if !self.path.exists() {
-            return Ok(File { format: FORMAT, ..File::default() });
-        }
-        let bytes = read_bounded(&self.path, MAX_BYTES).map_err(|e| self.problem(e.to_string()))?;
-        let file: File = serde_json::from_slice(&bytes).map_err(|e| self.problem(e.to_string()))?;
-        if file.format > FORMAT {
-            return Err(self.problem("it was written by a newer Adjutant".to_owned()));
-        }
-        Ok(file)
+    fn read(&self) -> Result<Option<Arc<PinsFile>>, GatewayError> {
+        self.document.read().map_err(|error| self.error(error.to_string()))
     }
 
-    /// Writes one server's pins; those of others are read again under the lock and kept.
-    fn write(
-        &self,
-        server: &str,
-        pins: BTreeMap<String, Pin>,
-        odd: Option<&[String]>,
-    ) -> Result<(), GatewayError> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        create_private_dir(folder).map_err(|error| self.problem(error.to_string()))?;
-        let _lock = FileLock::acquire(&self.path.with_extension("lock"), PATIENCE)
-            .map_err(|error| self.problem(error.to_string()))?;
-        let mut file = self.read()?;
-        file.servers.insert(server.to_owned(), pins);
-        match odd {
-            Some([]) => drop(file.odd.remove(server)),
-            Some(odd) => drop(file.odd.insert(server.to_owned(), odd.to_vec())),
-            None => {}
-        }
-        let text = serde_json::to_vec_pretty(&file).map_err(|e| self.problem(e.to_string()))?;
-        write_atomic(&self.path, &text).map_err(|error| self.problem(error.to_string()))
+    fn update<R>(&self, change: impl FnOnce(&mut PinsFile) -> R) -> Result<R, GatewayError> {
+        self.document.update(change).map_err(|error| self.error(error.to_string()))
     }
 
-    fn problem(&self, reason: String) -> GatewayError {
-        GatewayError::Pins { path: self.path.clone(), reason }
+    fn error(&self, reason: String) -> GatewayError {
+        GatewayError::Pins { path: self.document.path().to_path_buf(), reason }
     }
 
     fn with_changed<T>(&self, act: impl FnOnce(&mut BTreeMap<String, Vec<String>>) -> T) -> T {
-        act(&mut self.changed.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.changed.lock())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::super::tools::Tool;
     use super::*;
-    use crate::gateway::tool_list::Tool;
     use serde_json::Value;
 
-    fn list(digest: &str) -> ToolList {
+    /// Compares like a gateway, with a runtime of its own.
+    fn compare(pins: &Arc<ToolPins>, list: ToolList) -> Result<Vec<String>, GatewayError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(pins.compare("s", &Arc::new(list)))
+    }
+
+    fn list_with_digest(digest: &str) -> ToolList {
         let tool = Tool {
             name: "t".to_owned(),
             definition: Value::Null,
             digest: format!("whole:{digest}"),
-            former_digest: digest.to_owned(),
+            legacy_digest: digest.to_owned(),
         };
         ToolList { tools: vec![tool], ..ToolList::default() }
     }
 
     #[test]
-    fn a_changed_tool_is_found_until_it_is_trusted() {
+    fn a_changed_tool_is_reported_until_it_is_trusted() {
         let dir = tempfile::tempdir().unwrap();
-        let pins = Pins::new(&dir.path().join("data"));
-        assert!(pins.compare("s", &list("one")).unwrap().is_empty());
-        assert_eq!(pins.compare("s", &list("two")).unwrap(), ["t"]);
-        assert_eq!(Pins::new(&dir.path().join("data")).trust("s").unwrap(), ["t"]);
-        assert!(pins.compare("s", &list("two")).unwrap().is_empty());
-        assert_eq!(pins.compare("s", &list("one")).unwrap(), ["t"], "going back is a change too");
+        let pins = Arc::new(ToolPins::new(&dir.path().join("data")));
+        assert!(compare(&pins, list_with_digest("one")).unwrap().is_empty());
+        assert_eq!(compare(&pins, list_with_digest("two")).unwrap(), ["t"]);
+        assert_eq!(ToolPins::new(&dir.path().join("data")).accept_current("s").unwrap(), ["t"]);
+        assert!(compare(&pins, list_with_digest("two")).unwrap().is_empty());
+        assert_eq!(
+            compare(&pins, list_with_digest("one")).unwrap(),
+            ["t"],
+            "going back is a change too"
+        );
     }
 
     #[test]
-    fn a_pin_of_the_former_kind_becomes_a_new_one_where_nothing_changed() {
+    fn a_pin_in_the_old_format_is_converted_if_the_tool_is_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tool-pins.json");
         let pin = r#"{"accepted": "one", "since": "2026-01-01T00:00:00Z"}"#;
         std::fs::write(&file, format!(r#"{{"format":1,"servers":{{"s":{{"t":{pin}}}}}}}"#))
             .unwrap();
-        let pins = Pins::new(dir.path());
-        assert_eq!(pins.compare("s", &list("two")).unwrap(), ["t"]);
-        assert!(pins.compare("s", &list("one")).unwrap().is_empty());
+        let pins = Arc::new(ToolPins::new(dir.path()));
+        assert_eq!(compare(&pins, list_with_digest("two")).unwrap(), ["t"]);
+        assert!(compare(&pins, list_with_digest("one")).unwrap().is_empty());
         assert!(std::fs::read_to_string(&file).unwrap().contains("whole:one"));
     }
 
     #[test]
-    fn a_torn_file_is_said_and_not_overwritten() {
+    fn trust_is_not_lost_while_tool_lists_are_compared() {
+        for _ in 0..20 {
+            let dir = tempfile::tempdir().unwrap();
+            let pins = Arc::new(ToolPins::new(dir.path()));
+            compare(&pins, list_with_digest("one")).unwrap();
+            compare(&pins, list_with_digest("two")).unwrap();
+            let is_trusted = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let comparing = scope.spawn(|| {
+                    let mut lists = ["three", "two"].into_iter().cycle();
+                    while !is_trusted.load(Ordering::SeqCst) {
+                        compare(&pins, list_with_digest(lists.next().unwrap())).unwrap();
+                    }
+                });
+                let trusted = pins.accept_current("s");
+                is_trusted.store(true, Ordering::SeqCst);
+                comparing.join().unwrap();
+                assert_eq!(trusted.unwrap(), ["t"]);
+            });
+            let file = pins.read().unwrap().unwrap();
+            assert_ne!(
+                file.servers["s"]["t"].accepted, "whole:one",
+                "a list that was read before has undone the trust"
+            );
+        }
+    }
+
+    #[test]
+    fn a_truncated_file_is_reported_and_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let pins = Pins::new(dir.path());
+        let pins = Arc::new(ToolPins::new(dir.path()));
         std::fs::write(dir.path().join("tool-pins.json"), "{\"form").unwrap();
-        assert!(pins.compare("s", &list("one")).is_err());
+        assert!(compare(&pins, list_with_digest("one")).is_err());
         assert_eq!(std::fs::read_to_string(dir.path().join("tool-pins.json")).unwrap(), "{\"form");
     }
 }

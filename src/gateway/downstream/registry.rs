@@ -1,84 +1,95 @@
-//! Every server that is or may be running, by who shares it.
+//! Registry of all downstream servers, by scope.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::downstream::{Downstream, Key, Scope};
-use super::log_relay::{LogRelay, Voice};
-use super::offers::Announcement;
-use super::server_config::{Isolation, ServerSpec};
+use super::super::features::ListChanged;
+use super::log_forwarder::{LogForwarder, LogSubscription};
+use super::server::{DownstreamServer, ServerKey, ServerScope};
+use crate::catalog::ServerIsolation;
+use crate::gateway::config::ServerSpec;
+use crate::util::Mutex;
 
-/// How long calls that run when their server's entry changes may go on.
-const RETIRE_GRACE: Duration = Duration::from_mins(10);
+/// Time for running calls to finish after the entry of their server changed.
+const RETIRE_GRACE_PERIOD: Duration = Duration::from_mins(10);
 
-/// How long a private server is kept after its last use, where `defaults.yaml` does not say.
-const USUAL_IDLE: Duration = Duration::from_mins(5);
-/// Announcements that may wait for a slow listener; one that misses some reads its lists again.
-const ANNOUNCEMENTS: usize = 64;
+/// Idle timeout of private servers unless `defaults.yaml` sets one.
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+/// Queued list changes per subscriber; a subscriber that misses some reads its lists again.
+const MAX_QUEUED_LIST_CHANGES: usize = 64;
 
-/// The servers of one gateway. Nothing is ever shared across a [`Key`].
-pub struct Pool {
+/// The servers of one gateway. A server is never shared between different [`ServerKey`]s.
+pub struct DownstreamRegistry {
     root: PathBuf,
-    servers: Mutex<HashMap<Key, Arc<Downstream>>>,
-    idle: Mutex<Duration>,
-    announcements: broadcast::Sender<Announcement>,
-    log_relay: Arc<LogRelay>,
+    servers: Mutex<HashMap<ServerKey, Arc<DownstreamServer>>>,
+    idle_timeout: Mutex<Duration>,
+    list_changed_sender: broadcast::Sender<ListChanged>,
+    log_relay: Arc<LogSubscription>,
 }
 
-impl Pool {
-    /// An empty pool; relative folders of servers are under `root`.
+impl DownstreamRegistry {
+    /// Creates an empty registry; relative directories of servers are below `root`.
     pub fn new(root: PathBuf) -> Self {
         Self {
             root,
             servers: Mutex::new(HashMap::new()),
-            idle: Mutex::new(USUAL_IDLE),
-            announcements: broadcast::Sender::new(ANNOUNCEMENTS),
+            idle_timeout: Mutex::new(DEFAULT_IDLE_TIMEOUT),
+            list_changed_sender: broadcast::Sender::new(MAX_QUEUED_LIST_CHANGES),
             log_relay: Arc::default(),
         }
     }
 
-    /// The server for this scope; made, but not started, where there is none.
-    pub fn acquire(&self, scope: Scope, spec: &Arc<ServerSpec>) -> Arc<Downstream> {
-        self.with(|servers| self.find_or_make(servers, scope, spec))
+    /// Returns the server for this scope; creates but does not start it if necessary.
+    pub fn get_or_create(
+        &self,
+        scope: ServerScope,
+        spec: &Arc<ServerSpec>,
+    ) -> Arc<DownstreamServer> {
+        self.with(|servers| self.get_or_insert(servers, scope, spec))
     }
 
-    /// The same, in use from now on: it is not ended for being idle.
-    pub(super) fn lease(&self, scope: Scope, spec: &Arc<ServerSpec>) -> Arc<Downstream> {
+    /// Like [`Self::get_or_create`], and adds a lease, so that the server is not ended for being idle.
+    pub(crate) fn acquire_lease(
+        &self,
+        scope: ServerScope,
+        spec: &Arc<ServerSpec>,
+    ) -> Arc<DownstreamServer> {
         self.with(|servers| {
-            let server = self.find_or_make(servers, scope, spec);
-            server.take();
+            let server = self.get_or_insert(servers, scope, spec);
+            server.acquire_lease();
             server
         })
     }
 
-    fn find_or_make(
+    fn get_or_insert(
         &self,
-        servers: &mut HashMap<Key, Arc<Downstream>>,
-        scope: Scope,
+        servers: &mut HashMap<ServerKey, Arc<DownstreamServer>>,
+        scope: ServerScope,
         spec: &Arc<ServerSpec>,
-    ) -> Arc<Downstream> {
-        let key = Key { scope, server: spec.name.clone(), digest: spec.digest().to_owned() };
+    ) -> Arc<DownstreamServer> {
+        let key = ServerKey { scope, server: spec.name.clone(), digest: spec.digest().to_owned() };
         if let Some(server) = servers.get(&key) {
             return Arc::clone(server);
         }
         let (announcements, voice) = match key.scope {
-            Scope::Shared | Scope::Agent(_) => {
-                (Some(self.announcements.clone()), Some(Voice::new(Arc::clone(&self.log_relay))))
-            }
-            Scope::Private(_) | Scope::Run { .. } => (None, None),
+            ServerScope::Shared | ServerScope::Agent(_) => (
+                Some(self.list_changed_sender.clone()),
+                Some(LogForwarder::new(Arc::clone(&self.log_relay))),
+            ),
+            ServerScope::Private(_) | ServerScope::Run { .. } => (None, None),
         };
         let (spec, root) = (Arc::clone(spec), self.root.clone());
-        let server = Downstream::new(key.clone(), spec, root, announcements, voice);
+        let server = DownstreamServer::new(key.clone(), spec, root, announcements, voice);
         servers.insert(key, Arc::clone(&server));
         server
     }
 
-    /// Takes a server out that nobody has used for `idle`; `false` where somebody has, or did so before.
-    pub(super) fn remove_idle(&self, server: &Arc<Downstream>, idle: Duration) -> bool {
+    /// Removes a server that has been idle for `idle`; returns false if it was used or removed already.
+    pub(crate) fn remove_idle(&self, server: &Arc<DownstreamServer>, idle: Duration) -> bool {
         self.with(|servers| {
             let same = servers.get(&server.key).is_some_and(|known| Arc::ptr_eq(known, server));
             let over = same && server.is_idle_for(idle);
@@ -89,57 +100,60 @@ impl Pool {
         })
     }
 
-    /// How long a private server is kept after its last use.
-    pub(super) fn idle(&self) -> Duration {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the idle timeout of private servers.
+    pub(crate) fn idle(&self) -> Duration {
+        *self.idle_timeout.lock()
     }
 
-    pub(super) fn set_idle(&self, idle: Duration) {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = idle;
+    pub(crate) fn set_idle_timeout(&self, idle: Duration) {
+        *self.idle_timeout.lock() = idle;
     }
 
-    pub(super) fn announcements(&self) -> broadcast::Receiver<Announcement> {
-        self.announcements.subscribe()
+    pub(crate) fn announcements(&self) -> broadcast::Receiver<ListChanged> {
+        self.list_changed_sender.subscribe()
     }
 
-    pub(super) fn log_relay(&self) -> &Arc<LogRelay> {
+    pub(crate) fn log_subscription(&self) -> &Arc<LogSubscription> {
         &self.log_relay
     }
 
-    /// Nobody hears what servers log before the next allowed call.
-    pub(super) fn forget_calls(&self) {
+    /// Stops forwarding of log messages of each server until the next allowed call.
+    pub(crate) fn stop_log_forwarding(&self) {
         let servers = self.all();
-        servers.iter().filter_map(|server| server.voice.as_ref()).for_each(|v| v.forget_calls());
+        servers
+            .iter()
+            .filter_map(|server| server.log_forwarder.as_ref())
+            .for_each(|v| v.stop_forwarding());
     }
 
-    /// The scope in which `agent` uses a server of `.mcp.json`.
-    pub(super) fn scope_for(spec: &ServerSpec, agent: &str) -> Scope {
+    /// Returns the scope in which `agent` uses a server of `.mcp.json`.
+    pub(crate) fn scope_for(spec: &ServerSpec, agent: &str) -> ServerScope {
         match spec.isolation {
-            Isolation::Shared => Scope::Shared,
-            Isolation::Agent => Scope::Agent(agent.to_owned()),
+            ServerIsolation::Shared => ServerScope::Shared,
+            ServerIsolation::Agent | ServerIsolation::Run => ServerScope::Agent(agent.to_owned()),
         }
     }
 
-    /// Lets go of the servers that `kept` does not want: calls that run on them finish.
-    pub fn retain(&self, kept: impl Fn(&Key) -> bool) {
-        let gone: Vec<Arc<Downstream>> = self.with(|servers| {
-            let keys: Vec<Key> = servers.keys().filter(|key| !kept(key)).cloned().collect();
+    /// Retires the servers for which `kept` is false: running calls have 10 min to finish.
+    pub fn retain(&self, kept: impl Fn(&ServerKey) -> bool) {
+        let gone: Vec<Arc<DownstreamServer>> = self.with(|servers| {
+            let keys: Vec<ServerKey> = servers.keys().filter(|key| !kept(key)).cloned().collect();
             keys.iter().filter_map(|key| servers.remove(key)).collect()
         });
         for server in gone {
             tracing::info!(server = %server.key.server, "is no longer configured this way; it ends");
-            tokio::spawn(server.retire(RETIRE_GRACE));
+            tokio::spawn(server.retire(RETIRE_GRACE_PERIOD));
         }
     }
 
-    /// All servers, in no particular order.
-    pub fn all(&self) -> Vec<Arc<Downstream>> {
+    /// Returns all servers in no particular order.
+    pub fn all(&self) -> Vec<Arc<DownstreamServer>> {
         self.with(|servers| servers.values().cloned().collect())
     }
 
-    /// Ends all servers and waits for that.
+    /// Ends all servers and waits for their processes.
     pub async fn close(&self) {
-        let all: Vec<Arc<Downstream>> =
+        let all: Vec<Arc<DownstreamServer>> =
             self.with(|servers| servers.drain().map(|(_, s)| s).collect());
         let mut ending = tokio::task::JoinSet::new();
         for server in all {
@@ -148,31 +162,31 @@ impl Pool {
         ending.join_all().await;
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut HashMap<Key, Arc<Downstream>>) -> T) -> T {
-        act(&mut self.servers.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, act: impl FnOnce(&mut HashMap<ServerKey, Arc<DownstreamServer>>) -> T) -> T {
+        act(&mut self.servers.lock())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::ServerSet;
+    use crate::gateway::config::ServerSet;
 
     #[tokio::test]
-    async fn nobody_hears_what_a_private_server_says_by_itself() {
+    async fn notifications_of_private_servers_are_not_forwarded() {
         let servers = ServerSet::parse(r#"{"mcpServers": {"s": {"command": "true"}}}"#).unwrap();
         let spec = servers.get("s").unwrap().spec.as_ref().unwrap();
-        let pool = Pool::new(PathBuf::from("/"));
+        let pool = DownstreamRegistry::new(PathBuf::from("/"));
         let agent = || "a".to_owned();
         for (scope, is_heard) in [
-            (Scope::Shared, true),
-            (Scope::Agent(agent()), true),
-            (Scope::Private(agent()), false),
-            (Scope::Run { agent: agent(), run: "r".to_owned() }, false),
+            (ServerScope::Shared, true),
+            (ServerScope::Agent(agent()), true),
+            (ServerScope::Private(agent()), false),
+            (ServerScope::Run { agent: agent(), run: "r".to_owned() }, false),
         ] {
-            let server = pool.acquire(scope, spec);
-            assert_eq!(server.voice.is_some(), is_heard, "{:?}", server.key);
-            assert_eq!(server.announcements.is_some(), is_heard, "{:?}", server.key);
+            let server = pool.get_or_create(scope, spec);
+            assert_eq!(server.log_forwarder.is_some(), is_heard, "{:?}", server.key);
+            assert_eq!(server.list_changed_sender.is_some(), is_heard, "{:?}", server.key);
         }
     }
 }

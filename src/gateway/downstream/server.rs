@@ -1,280 +1,254 @@
-//! One server as one scope of callers sees it: what is asked of it, and who uses it.
+//! One downstream server within one scope: its requests, its lists and its leases.
 //!
-//! How it is started and brought back is in `connecting`; in which state it is, in `phase`.
+//! Connecting is in `connect`, the state machine in `state`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rmcp::model::ProgressNotificationParam;
 use serde_json::Value;
-use serde_json::value::RawValue;
-use tokio::sync::{broadcast, mpsc, watch};
-use tokio::time::Instant;
+use tokio::sync::{broadcast, watch};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::client_side::{Changes, ListChanges};
-use super::connection::{Connection, RequestOptions};
-use super::error::GatewayError;
-use super::log_relay::Voice;
-use super::offers::Announcement;
-use super::phase::{Phase, ServerState};
-use super::server_config::ServerSpec;
-use super::tool_list::{self, ToolList};
+use super::super::error::GatewayError;
+use super::super::features::ListChanged;
+use super::backoff::Backoff;
+use super::connection::DownstreamConnection;
+use super::known_resources::{KnownResources, ListVersion};
+use super::log_forwarder::LogForwarder;
+use super::notifications::{ListChangeCounters, ListChanges};
+use super::state::{ServerReport, ServerState};
+use super::tools;
+use super::tools::ToolList;
+use crate::gateway::config::ServerSpec;
+use crate::util::Mutex;
 
-/// Who shares a connection.
+/// Set of callers that share a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Scope {
-    /// Every agent that the rules allow.
+pub enum ServerScope {
+    /// All agents that the gateway rules allow.
     Shared,
-    /// One agent: its own process of a shared server.
+    /// One agent with its own process of a server in `.mcp.json`.
     Agent(String),
-    /// One agent's private server.
+    /// Private server of one agent.
     Private(String),
-    /// One run of one agent.
+    /// Private server of one run.
     Run {
-        /// The agent.
         agent: String,
-        /// The run.
+        /// `RunId` as text.
         run: String,
     },
 }
 
-/// Which connection is meant: the scope, the server and how it is started.
+/// Key of a connection: scope, server and configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// Who shares it.
-    pub scope: Scope,
-    /// The server's name.
+pub struct ServerKey {
+    pub scope: ServerScope,
     pub server: String,
-    /// [`ServerSpec::digest`]: a changed entry is another server.
+    /// [`ServerSpec::digest`]: an entry that changes gets another key and therefore another process.
     pub digest: String,
 }
 
-/// One call of one tool.
-pub struct ToolCall {
-    /// The tool.
-    pub tool: String,
-    /// Its arguments, as they came; a JSON object.
-    pub arguments: Box<RawValue>,
-    /// From now to the answer; `None` is the server's own deadline.
-    pub deadline: Option<Duration>,
-    /// Taken back by the caller.
-    pub cancelled: CancellationToken,
-    /// Where progress goes, in order; dropped where the receiver is slow.
-    pub progress: Option<mpsc::Sender<ProgressNotificationParam>>,
-}
-
-/// A server, whatever state it is in.
-pub struct Downstream {
-    /// Which one.
-    pub key: Key,
-    /// How it is started.
+/// A configured server in any state.
+pub struct DownstreamServer {
+    pub key: ServerKey,
+    /// Configuration.
     pub spec: Arc<ServerSpec>,
-    pub(super) root: PathBuf,
-    pub(super) phase: watch::Sender<Phase>,
-    pub(super) changes: Arc<Changes>,
-    pub(super) starts: AtomicU64,
-    pub(super) closing: CancellationToken,
-    /// Whether somebody brings it back without being called.
-    pub(super) is_kept_up: AtomicBool,
-    /// Where all learn that its lists changed; nobody learns that of a private server.
-    pub(super) announcements: Option<broadcast::Sender<Announcement>>,
-    /// How its log messages reach the client; those of a private server do not.
-    pub(super) voice: Option<Arc<Voice>>,
+    pub(crate) root: PathBuf,
+    pub(crate) state_sender: watch::Sender<ServerState>,
+    pub(crate) changes: Arc<ListChangeCounters>,
+    pub(crate) known_resources: KnownResources,
+    pub(crate) start_count: AtomicU64,
+    pub(crate) closing: CancellationToken,
+    /// Set while [`Self::keep_alive`] runs.
+    pub(crate) is_kept_alive: AtomicBool,
+    /// Backoff between restarts of an eager server that worked and ended. Calls do not wait for it.
+    pub(crate) restart_backoff: Mutex<Backoff>,
+    /// Channel for `list_changed` notifications; `None` for private servers.
+    pub(crate) list_changed_sender: Option<broadcast::Sender<ListChanged>>,
+    /// Forwarder of log messages to the client; `None` for private servers.
+    pub(crate) log_forwarder: Option<Arc<LogForwarder>>,
     leases: AtomicUsize,
-    last_let_go: Mutex<Instant>,
+    last_released: Mutex<Instant>,
 }
 
-/// What a server said about itself.
-pub(super) struct Introduction {
-    pub(super) resources: bool,
-    pub(super) prompts: bool,
-    pub(super) instructions: Option<String>,
+/// Part of the `initialize` result that agents see.
+pub(crate) struct ServerIntroduction {
+    pub(crate) resources: bool,
+    pub(crate) prompts: bool,
+    pub(crate) instructions: Option<String>,
 }
 
-impl Downstream {
-    /// A server that nobody has called yet. Relative folders in `spec` are under `root`.
-    pub(super) fn new(
-        key: Key,
+impl DownstreamServer {
+    /// Creates a server that is not started yet. Relative directories in `spec` are below `root`.
+    pub(crate) fn new(
+        key: ServerKey,
         spec: Arc<ServerSpec>,
         root: PathBuf,
-        announcements: Option<broadcast::Sender<Announcement>>,
-        voice: Option<Voice>,
+        announcements: Option<broadcast::Sender<ListChanged>>,
+        voice: Option<LogForwarder>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            announcements,
-            voice: voice.map(Arc::new),
+            list_changed_sender: announcements,
+            log_forwarder: voice.map(Arc::new),
             leases: AtomicUsize::new(0),
-            last_let_go: Mutex::new(Instant::now()),
+            last_released: Mutex::new(Instant::now()),
             key,
             spec,
             root,
-            phase: watch::Sender::new(Phase::Idle { ended: None }),
+            state_sender: watch::Sender::new(ServerState::Idle { ended: None }),
             changes: Arc::new(watch::Sender::new(ListChanges::default())),
-            starts: AtomicU64::new(0),
+            known_resources: KnownResources::default(),
+            start_count: AtomicU64::new(0),
             closing: CancellationToken::new(),
-            is_kept_up: AtomicBool::new(false),
+            is_kept_alive: AtomicBool::new(false),
+            restart_backoff: Mutex::default(),
         })
     }
 
-    /// The name its tools are pinned under: an agent's private server is not the shared one.
-    pub(super) fn pin_name(&self) -> String {
+    /// Returns the name under which the tools are pinned.
+    ///
+    /// A private server has pins of its own, under `agent/server`.
+    pub(crate) fn pin_key(&self) -> String {
         match &self.key.scope {
-            Scope::Shared | Scope::Agent(_) => self.key.server.clone(),
-            Scope::Private(agent) | Scope::Run { agent, .. } => {
+            ServerScope::Shared | ServerScope::Agent(_) => self.key.server.clone(),
+            ServerScope::Private(agent) | ServerScope::Run { agent, .. } => {
                 format!("{agent}/{}", self.key.server)
             }
         }
     }
 
-    /// Calls a tool and returns the server's result as the JSON it wrote.
-    pub async fn call_tool(
-        self: &Arc<Self>,
-        call: ToolCall,
-    ) -> Result<Box<RawValue>, GatewayError> {
-        let allowed = call.deadline.unwrap_or(self.spec.timeout);
-        let end = Instant::now() + allowed;
-        let connection = match self.connected() {
-            Some(connection) => connection,
-            // In a box: see `Gateway::execute_judged`.
-            None => Box::pin(self.connection_by(end, allowed, &call.cancelled)).await?,
-        };
-        let options = RequestOptions {
-            deadline: end.saturating_duration_since(Instant::now()),
-            cancelled: call.cancelled,
-            progress: call.progress,
-        };
-        let called = connection.call(&call.tool, &call.arguments, options).await;
-        // The caller set one deadline for starting and answering together.
-        called.map_err(|error| error.within(allowed))
-    }
-
-    /// Sends any other request (`resources/read`, `prompts/get`, …) and returns its result.
-    pub async fn request(
-        self: &Arc<Self>,
-        method: &str,
-        params: Value,
-    ) -> Result<Value, GatewayError> {
-        let connection = self.ready().await?;
-        connection.request(method, params, RequestOptions::within(self.spec.timeout)).await
-    }
-
-    /// Every entry of a list (`resources/list`, …); empty where the server does not offer it.
+    /// Returns all items of a list (`resources/list`, …); empty if the server lacks the capability.
     pub async fn list(
         self: &Arc<Self>,
         capability: &str,
         method: &str,
         field: &str,
     ) -> Result<Vec<Value>, GatewayError> {
-        let connection = self.ready().await?;
-        if !connection.offers(capability) {
+        let connection = self.ensure_connected().await?;
+        if !connection.has_capability(capability) {
             return Ok(Vec::new());
         }
-        Ok(tool_list::read_all(&connection, method, field, self.spec.timeout).await?.0)
+        Ok(tools::read_list(&connection, method, field, self.spec.timeout).await?.0)
     }
 
-    /// The connection and its tools, where there is one that lives, they have been read and nothing has changed since.
-    pub(super) fn at_hand(&self) -> Option<(Arc<Connection>, Arc<ToolList>)> {
-        let connection = self.connected()?;
-        let tools = connection.known_tools(self.changes.borrow().tools)?;
+    /// Returns the version of the lists of resources and templates.
+    pub(crate) fn resources_version(&self) -> ListVersion {
+        let changes = self.changes.borrow().resources;
+        ListVersion { starts: self.start_count.load(Ordering::Relaxed), changes }
+    }
+
+    /// Returns the connection and its tools if both are current; never waits.
+    pub(crate) fn cached_connection_and_tools(
+        &self,
+    ) -> Option<(Arc<DownstreamConnection>, Arc<ToolList>)> {
+        let connection = self.live_connection()?;
+        let tools = connection.cached_tools(self.changes.borrow().tools)?;
         Some((connection, tools))
     }
 
-    /// Its tools; read once per connection and again after it says that they changed.
+    /// Returns the tools; read once per connection and again after `tools/list_changed`.
     pub async fn tools(self: &Arc<Self>) -> Result<Arc<ToolList>, GatewayError> {
-        let connection = self.ready().await?;
-        let known = connection.known_tools(self.changes.borrow().tools);
+        let connection = self.ensure_connected().await?;
+        let known = connection.cached_tools(self.changes.borrow().tools);
         match known {
             Some(tools) => Ok(tools),
             None => self.read_tools(&connection).await,
         }
     }
 
-    /// Its tools, read anew: for a name that the last list did not have.
-    pub async fn fresh_tools(self: &Arc<Self>) -> Result<Arc<ToolList>, GatewayError> {
-        let connection = self.ready().await?;
+    /// Reads the tools again, for a name that is missing in the cached list.
+    pub async fn reload_tools(self: &Arc<Self>) -> Result<Arc<ToolList>, GatewayError> {
+        let connection = self.ensure_connected().await?;
         self.read_tools(&connection).await
     }
 
-    async fn read_tools(&self, connection: &Connection) -> Result<Arc<ToolList>, GatewayError> {
-        // The number is taken before reading: a change while we read makes the list stale at once.
+    async fn read_tools(
+        &self,
+        connection: &Arc<DownstreamConnection>,
+    ) -> Result<Arc<ToolList>, GatewayError> {
+        // Read before the list: a change during the request makes the list stale immediately.
         let change = self.changes.borrow().tools;
-        let list = Arc::new(tool_list::read_tools(connection, self.spec.timeout).await?);
+        let list = Arc::new(tools::read_tools(connection, self.spec.timeout).await?);
         for warning in &list.warnings {
             tracing::warn!(server = %self.key.server, "{warning}");
         }
-        connection.remember_tools(change, Arc::clone(&list));
+        connection.cache_tools(change, Arc::clone(&list));
         Ok(list)
     }
 
-    /// The client makes an allowed call: from now on it may hear what the server logs.
-    pub(super) fn note_call(&self) {
-        if let Some(voice) = &self.voice {
-            voice.note_call();
+    /// Notes an allowed call of the client, which may receive the log messages of the server from now on.
+    pub(crate) fn note_call(&self) {
+        if let Some(voice) = &self.log_forwarder {
+            voice.allow_forwarding();
         }
     }
 
-    /// Counts what the server says about changes of its lists.
-    pub(super) fn changes(&self) -> watch::Receiver<ListChanges> {
+    /// Returns a receiver for the counts of `list_changed` notifications.
+    pub(crate) fn subscribe_list_changes(&self) -> watch::Receiver<ListChanges> {
         self.changes.subscribe()
     }
 
-    /// One more run uses it.
-    pub(super) fn take(&self) {
+    /// Adds a lease.
+    pub(crate) fn acquire_lease(&self) {
         self.leases.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// One run less uses it; the answer is how many still do.
-    pub(super) fn let_go(&self) -> usize {
-        *self.last_let_go.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    /// Releases a lease; returns the number of remaining leases.
+    pub(crate) fn release_lease(&self) -> usize {
+        *self.last_released.lock() = Instant::now();
         self.leases.fetch_sub(1, Ordering::SeqCst).saturating_sub(1)
     }
 
-    /// Whether nobody has used it for this long.
-    pub(super) fn is_idle_for(&self, idle: Duration) -> bool {
-        let since = *self.last_let_go.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns true if there is no lease and the last one was released at least `idle` ago.
+    pub(crate) fn is_idle_for(&self, idle: Duration) -> bool {
+        let since = *self.last_released.lock();
         self.leases.load(Ordering::SeqCst) == 0 && since.elapsed() >= idle
     }
 
-    /// Whether the server said in its handshake that it has this; not before it is connected.
-    pub(super) async fn introduction(self: &Arc<Self>) -> Result<Introduction, GatewayError> {
-        let connection = self.ready().await?;
-        Ok(Introduction {
-            resources: connection.offers("resources"),
-            prompts: connection.offers("prompts"),
+    /// Returns capabilities and instructions from the handshake; connects if necessary.
+    pub(crate) async fn introduction(self: &Arc<Self>) -> Result<ServerIntroduction, GatewayError> {
+        let connection = self.ensure_connected().await?;
+        Ok(ServerIntroduction {
+            resources: connection.has_capability("resources"),
+            prompts: connection.has_capability("prompts"),
             instructions: connection.instructions(),
         })
     }
 
-    /// Its state, for people.
-    pub fn state(&self) -> ServerState {
-        let restarts = self.starts.load(Ordering::Relaxed).saturating_sub(1);
-        self.phase.borrow().state(restarts)
+    /// Returns the state shown in the status.
+    pub fn report(&self) -> ServerReport {
+        let restarts = self.start_count.load(Ordering::Relaxed).saturating_sub(1);
+        let restart_in =
+            self.remaining_restart_delay().filter(|_| self.is_kept_alive.load(Ordering::Relaxed));
+        self.state_sender.borrow().report(restarts, restart_in)
     }
 
-    /// No new calls; its process ends once the running ones are done or `grace` is over.
+    /// Returns the time until an eager server that worked and ended is restarted.
+    pub(crate) fn remaining_restart_delay(&self) -> Option<Duration> {
+        let restarts = self.restart_backoff.lock();
+        restarts.remaining(Instant::now())
+    }
+
+    /// Rejects new calls and ends the process when running calls are done, at the latest after `grace`.
     pub async fn retire(self: Arc<Self>, grace: Duration) {
-        let phase = self.phase.send_replace(Phase::Idle { ended: None });
-        let Phase::Ready { connection, .. } = phase else {
+        let phase = self.state_sender.send_replace(ServerState::Retired);
+        let ServerState::Ready { connection, .. } = phase else {
             self.closing.cancel();
             return;
         };
-        let end = Instant::now() + grace;
-        // Running calls hold the connection; this function and the watcher hold it too.
-        while Arc::strong_count(&connection) > 2 && Instant::now() < end {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let _ = timeout(grace, connection.wait_until_unused()).await;
         self.closing.cancel();
         connection.close().await;
     }
 
-    /// Ends it now.
+    /// Ends the server immediately; running calls fail.
     pub async fn close(&self) {
         self.closing.cancel();
-        let phase = self.phase.send_replace(Phase::Idle { ended: None });
-        if let Phase::Ready { connection, .. } = phase {
+        let phase = self.state_sender.send_replace(ServerState::Retired);
+        if let ServerState::Ready { connection, .. } = phase {
             connection.close().await;
         }
     }

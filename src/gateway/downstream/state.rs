@@ -1,32 +1,35 @@
-//! In which state a server is, and what people are told of it.
+//! State machine of a downstream server, and its representation in the status.
 //!
 //! ```text
-//! idle ──first call──▶ connecting ──▶ ready ──dies after it worked──▶ idle
-//!                          │            └──dies before it worked──┐
-//!                          └──fails──▶ failed (until the next try) ◀┘
+//! idle ──first call──▶ connecting ──▶ ready ──ends after a response──▶ idle
+//!                          │            └──ends before a response──┐
+//!                          └──fails──▶ failed (until next attempt) ◀┘
 //! ```
+//!
+//! Any state can change to `Retired`, which is final, when the entry of the server is changed or removed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::super::error::GatewayError;
 use super::backoff::Backoff;
-use super::connection::Connection;
-use super::error::GatewayError;
-use super::sign_in::{Keeper, SignInNeeded, Stamp};
-use crate::base::Timestamp;
+use super::connection::DownstreamConnection;
+use crate::gateway::oauth::{SignInNeeded, TokenSource};
+use crate::store::FileVersion;
+use crate::util::Timestamp;
 
-/// The state itself, with what belongs to it.
+/// State of a server.
 #[derive(Clone)]
-pub(super) enum Phase {
-    /// Not started, or over: then with how it ended.
+pub(crate) enum ServerState {
+    /// Not started, or ended after it worked; then with the reason.
     Idle {
         ended: Option<String>,
     },
     Connecting,
     Ready {
-        connection: Arc<Connection>,
+        connection: Arc<DownstreamConnection>,
         since: Timestamp,
         failures: Backoff,
     },
@@ -34,30 +37,32 @@ pub(super) enum Phase {
         reason: String,
         backoff: Backoff,
         at: Timestamp,
-        sign_in: Option<Waiting>,
+        sign_in: Option<SignInPending>,
     },
+    /// Entry changed or removed. Never started again; running calls may still hold the connection.
+    Retired,
 }
 
-/// A server that waits for a person; tried again as soon as one has signed in.
+/// A server that waits for a sign-in; retried as soon as the stored credentials change.
 #[derive(Clone)]
-pub(super) struct Waiting {
-    pub(super) needed: SignInNeeded,
-    pub(super) keeper: Arc<Keeper>,
-    pub(super) seen: Option<Stamp>,
+pub(crate) struct SignInPending {
+    pub(crate) needed: SignInNeeded,
+    pub(crate) token_source: Arc<TokenSource>,
+    pub(crate) seen_version: Option<FileVersion>,
 }
 
-impl Waiting {
-    fn is_over(&self) -> bool {
-        self.keeper.stamp() != self.seen
+impl SignInPending {
+    fn has_changed(&self) -> bool {
+        FileVersion::differs(self.token_source.version(), self.seen_version)
     }
 }
 
-impl Phase {
-    /// How long a failed server is left alone; `None` where it is to be tried.
-    pub(super) fn pause(&self) -> Option<Duration> {
+impl ServerState {
+    /// Returns the time until the next connection attempt; `None` if an attempt is due.
+    pub(crate) fn remaining_delay(&self) -> Option<Duration> {
         match self {
             Self::Failed { backoff, sign_in, .. }
-                if !sign_in.as_ref().is_some_and(Waiting::is_over) =>
+                if !sign_in.as_ref().is_some_and(SignInPending::has_changed) =>
             {
                 backoff.remaining(Instant::now())
             }
@@ -65,55 +70,59 @@ impl Phase {
         }
     }
 
-    pub(super) fn failure(&self, server: &str) -> Option<GatewayError> {
-        let retry_in = self.pause()?;
+    pub(crate) fn failure(&self, server: &str) -> Option<GatewayError> {
+        let retry_in = self.remaining_delay()?;
         match self {
             Self::Failed { sign_in: Some(waiting), .. } => {
-                Some(GatewayError::sign_in(server, waiting.needed.clone()))
+                Some(GatewayError::sign_in_needed(server, waiting.needed.clone()))
             }
             Self::Failed { reason, .. } => Some(GatewayError::ServerUnavailable {
                 server: server.to_owned(),
                 reason: reason.clone(),
                 retry_in: Some(retry_in),
             }),
-            Self::Idle { .. } | Self::Connecting | Self::Ready { .. } => None,
+            Self::Idle { .. } | Self::Connecting | Self::Ready { .. } | Self::Retired => None,
         }
     }
 
-    /// Its state, for people.
-    pub(super) fn state(&self, restarts: u64) -> ServerState {
+    /// Returns the state for the status. `restart_in` is the backoff of an eager server that ended.
+    pub(crate) fn report(&self, restarts: u64, restart_in: Option<Duration>) -> ServerReport {
+        let milliseconds = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let plain =
-            |state| ServerState { state, since: None, reason: None, retry_in_ms: None, restarts };
+            |state| ServerReport { state, since: None, reason: None, retry_in_ms: None, restarts };
         match self {
-            Self::Idle { ended } => ServerState { reason: ended.clone(), ..plain("idle") },
+            Self::Idle { ended } => ServerReport {
+                reason: ended.clone(),
+                retry_in_ms: restart_in.map(milliseconds),
+                ..plain(if restart_in.is_some() { "failed" } else { "idle" })
+            },
             Self::Connecting => plain("connecting"),
-            Self::Ready { since, .. } => ServerState { since: Some(*since), ..plain("connected") },
-            Self::Failed { reason, backoff, at, sign_in } => ServerState {
+            Self::Retired => plain("idle"),
+            Self::Ready { since, .. } => ServerReport { since: Some(*since), ..plain("connected") },
+            Self::Failed { reason, backoff, at, sign_in } => ServerReport {
                 since: Some(*at),
                 reason: Some(match sign_in {
                     Some(waiting) => format!("{reason}; run `{}`", waiting.needed.command),
                     None => reason.clone(),
                 }),
-                retry_in_ms: backoff
-                    .remaining(Instant::now())
-                    .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+                retry_in_ms: backoff.remaining(Instant::now()).map(milliseconds),
                 ..plain("failed")
             },
         }
     }
 }
 
-/// A server's state, for people.
+/// State of a server in the status.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct ServerState {
+pub struct ServerReport {
     /// `idle`, `connecting`, `connected` or `failed`.
     pub state: &'static str,
-    /// Since when, where that is known.
+    /// Start of this state, if known.
     pub since: Option<Timestamp>,
-    /// Why it failed, or how it last ended.
+    /// Reason of the failure or of the last end.
     pub reason: Option<String>,
-    /// Milliseconds until it is tried again.
+    /// Time until the next attempt.
     pub retry_in_ms: Option<u64>,
-    /// How often it was started again.
+    /// Number of starts after the first.
     pub restarts: u64,
 }

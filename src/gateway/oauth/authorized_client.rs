@@ -1,4 +1,4 @@
-//! The HTTP client with the token of a [`Keeper`] on every request.
+//! HTTP client that sends the access token of a [`TokenSource`] with every request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,66 +11,65 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 
-use super::super::post::Problem;
-use super::super::untouched::Untouched;
-use super::keeper::Keeper;
+use super::token_source::TokenSource;
+use crate::gateway::downstream::{PostError, RawHttpClient};
 
-type Headers = HashMap<HeaderName, HeaderValue>;
+type RequestHeaders = HashMap<HeaderName, HeaderValue>;
 
-/// A client that signs its requests where somebody has signed in.
+/// HTTP client with optional OAuth sign-in.
 #[derive(Clone)]
-pub(in super::super) struct SignedClient {
-    http: Untouched,
-    /// None where the entry has an `Authorization` header of its own: that one counts.
-    keeper: Option<Arc<Keeper>>,
+pub(crate) struct SignedClient {
+    http: RawHttpClient,
+    /// `None` if the entry has an `Authorization` header of its own, which takes precedence.
+    token_source: Option<Arc<TokenSource>>,
 }
 
 impl SignedClient {
-    pub(in super::super) fn new(http: Untouched, keeper: Option<Arc<Keeper>>) -> Self {
-        Self { http, keeper }
+    pub(crate) fn new(http: RawHttpClient, token_source: Option<Arc<TokenSource>>) -> Self {
+        Self { http, token_source }
     }
 
-    /// Sends with a token, and once more with another where the server refuses it.
-    async fn send<T, F, Sending>(&self, request: F) -> Result<T, Problem>
+    /// Sends a request with the current token, and once more with a new token after a 401.
+    async fn send_with_token<T, F, Sending>(&self, request: F) -> Result<T, PostError>
     where
         F: Fn(Option<String>) -> Sending,
-        Sending: Future<Output = Result<T, Problem>>,
+        Sending: Future<Output = Result<T, PostError>>,
     {
-        let Some(keeper) = &self.keeper else { return request(None).await };
-        let token = keeper.token().await.map_err(unusable)?;
+        let Some(token_source) = &self.token_source else { return request(None).await };
+        let token = token_source.token().await.map_err(token_error)?;
         let refused = match request(token.clone()).await {
-            Err(problem) if asks_for_sign_in(&problem) => problem,
-            other => return self.note_scope(other),
+            Err(problem) if is_unauthorized(&problem) => problem,
+            other => return self.note_missing_scope(other),
         };
         let another = match &token {
-            Some(token) => keeper.another_than(token).await.map_err(unusable)?,
+            Some(token) => token_source.replace_rejected(token).await.map_err(token_error)?,
             None => None,
         };
         let Some(another) = another else {
-            keeper.note_refusal();
+            token_source.note_sign_in_needed();
             return Err(refused);
         };
         match request(Some(another)).await {
-            Err(problem) if asks_for_sign_in(&problem) => {
-                keeper.note_refusal();
+            Err(problem) if is_unauthorized(&problem) => {
+                token_source.note_sign_in_needed();
                 Err(problem)
             }
-            other => self.note_scope(other),
+            other => self.note_missing_scope(other),
         }
     }
 
-    fn note_scope<T>(&self, result: Result<T, Problem>) -> Result<T, Problem> {
-        if let (Err(StreamableHttpError::InsufficientScope(said)), Some(keeper)) =
-            (&result, &self.keeper)
+    fn note_missing_scope<T>(&self, result: Result<T, PostError>) -> Result<T, PostError> {
+        if let (Err(StreamableHttpError::InsufficientScope(said)), Some(token_source)) =
+            (&result, &self.token_source)
         {
-            keeper.note_missing_scope(said.get_required_scope());
+            token_source.note_missing_scope(said.get_required_scope());
         }
         result
     }
 }
 
-/// Some servers answer 401 and forget to say what they want.
-fn asks_for_sign_in(problem: &Problem) -> bool {
+/// Returns true for a 401, also without a `WWW-Authenticate` header.
+fn is_unauthorized(problem: &PostError) -> bool {
     match problem {
         StreamableHttpError::AuthRequired(_) => true,
         StreamableHttpError::UnexpectedServerResponse(text) => text.starts_with("HTTP 401"),
@@ -81,7 +80,7 @@ fn asks_for_sign_in(problem: &Problem) -> bool {
     }
 }
 
-fn unusable(reason: String) -> Problem {
+fn token_error(reason: String) -> PostError {
     StreamableHttpError::UnexpectedServerResponse(reason.into())
 }
 
@@ -94,9 +93,9 @@ impl StreamableHttpClient for SignedClient {
         message: ClientJsonRpcMessage,
         session_id: Option<Arc<str>>,
         _auth_header: Option<String>,
-        custom_headers: Headers,
-    ) -> Result<StreamableHttpPostResponse, Problem> {
-        self.send(|token| {
+        custom_headers: RequestHeaders,
+    ) -> Result<StreamableHttpPostResponse, PostError> {
+        self.send_with_token(|token| {
             let (uri, message) = (Arc::clone(&uri), message.clone());
             self.http.post_message(uri, message, session_id.clone(), token, custom_headers.clone())
         })
@@ -109,10 +108,10 @@ impl StreamableHttpClient for SignedClient {
         message: ClientJsonRpcMessage,
         session_id: Option<Arc<str>>,
         _auth_header: Option<String>,
-        custom_headers: Headers,
+        custom_headers: RequestHeaders,
         largest: usize,
-    ) -> Result<StreamableHttpPostResponse, Problem> {
-        self.send(|token| {
+    ) -> Result<StreamableHttpPostResponse, PostError> {
+        self.send_with_token(|token| {
             let (uri, message, headers) =
                 (Arc::clone(&uri), message.clone(), custom_headers.clone());
             let session = session_id.clone();
@@ -128,9 +127,9 @@ impl StreamableHttpClient for SignedClient {
         uri: Arc<str>,
         session_id: Arc<str>,
         _auth_header: Option<String>,
-        custom_headers: Headers,
-    ) -> Result<(), Problem> {
-        self.send(|token| {
+        custom_headers: RequestHeaders,
+    ) -> Result<(), PostError> {
+        self.send_with_token(|token| {
             let (uri, session) = (Arc::clone(&uri), Arc::clone(&session_id));
             self.http.delete_session(uri, session, token, custom_headers.clone())
         })
@@ -143,9 +142,9 @@ impl StreamableHttpClient for SignedClient {
         session_id: Option<Arc<str>>,
         last_event_id: Option<String>,
         _auth_header: Option<String>,
-        custom_headers: Headers,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Problem> {
-        self.send(|token| {
+        custom_headers: RequestHeaders,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, PostError> {
+        self.send_with_token(|token| {
             let (session, last) = (session_id.clone(), last_event_id.clone());
             self.http.get_stream(Arc::clone(&uri), session, last, token, custom_headers.clone())
         })
@@ -158,10 +157,10 @@ impl StreamableHttpClient for SignedClient {
         session_id: Option<Arc<str>>,
         last_event_id: Option<String>,
         _auth_header: Option<String>,
-        custom_headers: Headers,
+        custom_headers: RequestHeaders,
         largest: usize,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Problem> {
-        self.send(|token| {
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, PostError> {
+        self.send_with_token(|token| {
             let (session, last, headers) =
                 (session_id.clone(), last_event_id.clone(), custom_headers.clone());
             let uri = Arc::clone(&uri);

@@ -1,4 +1,4 @@
-//! What is kept of a sign-in: what people may see, and the secrets beside it.
+//! Stored credentials of a sign-in: public part and secrets.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,128 +8,122 @@ use rmcp::transport::auth::StoredCredentials;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::base::Timestamp;
+use crate::store::FormatNumber;
+use crate::util::Timestamp;
 
-/// The number of the format; a newer one is not touched.
-pub(super) const FORMAT: u32 = 1;
-/// A token is renewed this long before it expires, or earlier than a quarter of its life.
-const AHEAD: Duration = Duration::from_mins(1);
+/// A token is refreshed 1 min before it expires, or a quarter of its lifetime if that is shorter.
+const REFRESH_MARGIN: Duration = Duration::from_mins(1);
 
-/// One sign-in as it lies on the disk.
+/// One sign-in as stored on disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Record {
-    pub(super) format: u32,
-    /// The project it was made in: another project has its own.
+pub(crate) struct CredentialRecord {
+    pub(crate) format: FormatNumber<1>,
+    /// Project in which the sign-in was made; other projects do not share it.
     pub project: PathBuf,
-    /// The server's name.
     pub server: String,
-    /// The agent, where it is one agent's alone.
+    /// Agent, if only one agent uses the sign-in.
     pub agent: Option<String>,
-    /// The server's address, as written.
+    /// URL of the server, as written.
     pub url: String,
-    /// Who issued the token.
+    /// Issuer of the token.
     pub issuer: Option<String>,
-    /// The client that was signed in.
     pub client_id: String,
-    /// What was granted.
+    /// Granted scopes.
     pub scopes: Vec<String>,
-    /// When the token came.
     pub issued_at: Timestamp,
-    /// When it expires, if it does.
     pub expires_at: Option<Timestamp>,
-    /// Whether it can be renewed without a person.
+    /// Set if there is a refresh token.
     pub renewable: bool,
-    /// Why it can no longer be used, if so.
+    /// Reason why the sign-in can no longer be used, if so.
     pub ended: Option<String>,
-    /// Where the secrets are.
-    pub(super) kept_in: KeptIn,
-    /// The secrets, where they are kept in the file.
-    pub(super) secrets: Option<Secrets>,
+    pub(crate) kept_in: SecretStorage,
+    /// Secrets, if stored in the file.
+    pub(crate) secrets: Option<CredentialSecrets>,
 }
 
-/// Where secrets are.
+/// Storage of the secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum KeptIn {
-    /// In the record itself.
+pub(crate) enum SecretStorage {
+    /// In this file.
     File,
-    /// In the keyring of the desktop.
+    /// In the desktop keyring.
     Keyring,
 }
 
-/// What nobody may see.
+/// Tokens and client secret.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Secrets {
-    /// The answer of the token endpoint, with what the protocol's library keeps beside it.
-    pub(super) credentials: Value,
-    /// The secret that came with a registration of our own; a configured one is never written.
-    pub(super) client_secret: Option<String>,
+pub(crate) struct CredentialSecrets {
+    /// Token response and the data that the OAuth library stores with it.
+    pub(crate) credentials: Value,
+    /// Secret of a client that we registered; a configured secret is never stored.
+    pub(crate) client_secret: Option<String>,
 }
 
-impl fmt::Debug for Secrets {
+impl fmt::Debug for CredentialSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secrets(…)")
     }
 }
 
-impl Secrets {
-    pub(super) fn access_token(&self) -> Option<&str> {
+impl CredentialSecrets {
+    pub(crate) fn access_token(&self) -> Option<&str> {
         self.token("access_token")
     }
 
-    pub(super) fn token(&self, name: &str) -> Option<&str> {
+    pub(crate) fn token(&self, name: &str) -> Option<&str> {
         self.credentials.get("token_response")?.get(name)?.as_str()
     }
 
-    /// As the protocol's library wants it.
-    pub(super) fn stored(&self) -> Option<StoredCredentials> {
+    /// Returns the credentials in the format of the OAuth library.
+    pub(crate) fn to_stored_credentials(&self) -> Option<StoredCredentials> {
         serde_json::from_value(self.credentials.clone()).ok()
     }
 }
 
-/// How a sign-in stands.
+/// Status of a sign-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
-    /// It works, or renews itself.
+pub(crate) enum SignInStatus {
+    /// Usable, or refreshed when needed.
     SignedIn,
-    /// The token is over and cannot be renewed.
+    /// Expired without a refresh token.
     Expired,
-    /// The server refused to renew it.
+    /// The server rejected a refresh.
     Ended,
 }
 
-impl Record {
-    /// How it stands at `now`.
-    pub fn standing(&self, now: Timestamp) -> Standing {
+impl CredentialRecord {
+    /// Returns the status at `now`.
+    pub(crate) fn status(&self, now: Timestamp) -> SignInStatus {
         if self.ended.is_some() {
-            Standing::Ended
+            SignInStatus::Ended
         } else if self.has_expired(now) && !self.renewable {
-            Standing::Expired
+            SignInStatus::Expired
         } else {
-            Standing::SignedIn
+            SignInStatus::SignedIn
         }
     }
 
-    /// Where its secrets are, in words.
-    pub fn kept_in(&self) -> &'static str {
+    /// Returns the storage of the secrets, for display.
+    pub(crate) fn storage_name(&self) -> &'static str {
         match self.kept_in {
-            KeptIn::File => "file",
-            KeptIn::Keyring => "keyring",
+            SecretStorage::File => "file",
+            SecretStorage::Keyring => "keyring",
         }
     }
 
-    /// Whether the token can no longer be used.
-    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
+    /// Returns true if the access token has expired.
+    pub(crate) fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| now >= end)
     }
 
-    /// Whether the token should be renewed before it is used again.
-    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+    /// Returns true if the token should be refreshed before its next use.
+    pub(crate) fn needs_refresh(&self, now: Timestamp) -> bool {
         let Some(end) = self.expires_at else { return false };
         let life = Duration::try_from(end.duration_since(self.issued_at)).unwrap_or_default();
         let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
-        left <= AHEAD.min(life / 4)
+        left <= REFRESH_MARGIN.min(life / 4)
     }
 }
 
@@ -138,10 +132,10 @@ mod tests {
     use super::*;
     use test_case::test_case;
 
-    fn record(life: i64) -> Record {
+    fn record(life: i64) -> CredentialRecord {
         let issued_at = Timestamp::from_second(1_000_000).unwrap();
-        Record {
-            format: FORMAT,
+        CredentialRecord {
+            format: FormatNumber,
             project: "/p".into(),
             server: "far".to_owned(),
             agent: None,
@@ -153,7 +147,7 @@ mod tests {
             expires_at: Some(Timestamp::from_second(1_000_000 + life).unwrap()),
             renewable: false,
             ended: None,
-            kept_in: KeptIn::File,
+            kept_in: SecretStorage::File,
             secrets: None,
         }
     }
@@ -164,17 +158,18 @@ mod tests {
     #[test_case(40, 30, true)]
     #[test_case(0, 0, true)]
     #[test_case(3_600, 9_999, true; "long over")]
-    fn a_token_is_renewed_ahead_of_its_end(life: i64, after: i64, due: bool) {
+    fn a_token_is_refreshed_before_it_expires(life: i64, after: i64, due: bool) {
         let now = Timestamp::from_second(1_000_000 + after).unwrap();
-        assert_eq!(record(life).is_due(now), due);
+        assert_eq!(record(life).needs_refresh(now), due);
     }
 
     #[test]
     fn a_record_prints_no_secret() {
         let credentials = serde_json::json!({"token_response": {"access_token": "s3cret-token"}});
-        let secrets = Secrets { credentials, client_secret: Some("s3cret-client".to_owned()) };
+        let secrets =
+            CredentialSecrets { credentials, client_secret: Some("s3cret-client".to_owned()) };
         assert_eq!(secrets.access_token(), Some("s3cret-token"));
-        let record = Record { secrets: Some(secrets), ..record(1) };
+        let record = CredentialRecord { secrets: Some(secrets), ..record(1) };
         assert!(!format!("{record:?}").contains("s3cret"));
     }
 }

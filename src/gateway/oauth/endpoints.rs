@@ -1,29 +1,26 @@
-//! Which addresses a server may name for its sign-in.
+//! Checks the endpoints in the metadata of an authorization server.
 //!
-//! What a server publishes about its sign-in is a stranger's text, and it decides where a browser is
-//! sent and where a code goes. The protocol's library filters the addresses that names resolve to
-//! when it connects; this is the judgement on what is written, before anything is done with it.
+//! The metadata is untrusted and decides where the browser is sent and where codes and tokens go. The OAuth library
+//! filters the addresses that names resolve to; this check covers the URLs themselves, before any is used.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use reqwest::Url;
 use rmcp::transport::auth::AuthorizationMetadata;
 
-/// How far away an address is.
+/// Class of a network address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    /// Anywhere in the world.
+enum AddressRange {
     Public,
-    /// This machine.
     Loopback,
-    /// The network around.
+    /// Private network.
     Private,
-    /// Link-local, unspecified, broadcast: nobody signs in there.
-    Never,
+    /// Link-local, unspecified, multicast or broadcast; never a valid endpoint.
+    Forbidden,
 }
 
-/// Judges everything that is used of the metadata; the error is the reason, one line.
-pub(super) fn check_metadata(
+/// Checks the endpoints and PKCE support; the error is one line.
+pub(crate) fn check_metadata(
     server: &Url,
     metadata: &AuthorizationMetadata,
     private_addresses: bool,
@@ -54,43 +51,43 @@ fn check_endpoint(server: &Url, written: &str, private_addresses: bool) -> Resul
     if !url.username().is_empty() || url.password().is_some() {
         return Err("carries a name or a password".to_owned());
     }
-    let own = reach(server);
-    let there = reach(&url);
+    let own = address_range(server);
+    let there = address_range(&url);
     let allowed = match there {
-        Reach::Public => true,
-        Reach::Loopback => own == Reach::Loopback,
-        Reach::Private => own == Reach::Private || private_addresses,
-        Reach::Never => false,
+        AddressRange::Public => true,
+        AddressRange::Loopback => own == AddressRange::Loopback,
+        AddressRange::Private => own == AddressRange::Private || private_addresses,
+        AddressRange::Forbidden => false,
     };
     if !allowed {
         return Err("points into a network that the server itself is not in".to_owned());
     }
-    if url.scheme() == "http" && there == Reach::Public {
+    if url.scheme() == "http" && there == AddressRange::Public {
         return Err("is `http`: codes and tokens would go unprotected".to_owned());
     }
     Ok(())
 }
 
-fn reach(url: &Url) -> Reach {
+fn address_range(url: &Url) -> AddressRange {
     let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => reach_v4(address),
-        Ok(IpAddr::V6(address)) => reach_v6(address),
-        Err(_) if host == "localhost" || host.ends_with(".localhost") => Reach::Loopback,
-        // What clouds call their own.
-        Err(_) if host == "metadata" || host.starts_with("metadata.") => Reach::Never,
-        Err(_) if host.is_empty() => Reach::Never,
-        Err(_) => Reach::Public,
+        Ok(IpAddr::V4(address)) => address_range_v4(address),
+        Ok(IpAddr::V6(address)) => address_range_v6(address),
+        Err(_) if host == "localhost" || host.ends_with(".localhost") => AddressRange::Loopback,
+        // Names of cloud metadata services.
+        Err(_) if host == "metadata" || host.starts_with("metadata.") => AddressRange::Forbidden,
+        Err(_) if host.is_empty() => AddressRange::Forbidden,
+        Err(_) => AddressRange::Public,
     }
 }
 
-fn reach_v4(address: Ipv4Addr) -> Reach {
+fn address_range_v4(address: Ipv4Addr) -> AddressRange {
     let [first, second, ..] = address.octets();
     if address.is_loopback() {
-        Reach::Loopback
+        AddressRange::Loopback
     } else if address.is_private() || (first == 100 && (64..128).contains(&second)) {
-        Reach::Private
+        AddressRange::Private
     } else if address.is_link_local()
         || address.is_broadcast()
         || address.is_multicast()
@@ -98,33 +95,33 @@ fn reach_v4(address: Ipv4Addr) -> Reach {
         || first >= 240
         || (first == 198 && matches!(second, 18 | 19))
     {
-        Reach::Never
+        AddressRange::Forbidden
     } else {
-        Reach::Public
+        AddressRange::Public
     }
 }
 
-fn reach_v6(address: Ipv6Addr) -> Reach {
+fn address_range_v6(address: Ipv6Addr) -> AddressRange {
     if let Some(inside) = address.to_ipv4_mapped() {
-        return reach_v4(inside);
+        return address_range_v4(inside);
     }
     let [first, second, ..] = address.segments();
     if address.is_loopback() {
-        Reach::Loopback
+        AddressRange::Loopback
     } else if first & 0xfe00 == 0xfc00 {
-        Reach::Private
+        AddressRange::Private
     } else if address.is_unspecified()
         || address.is_multicast()
         || first & 0xffc0 == 0xfe80
-        // Other ways to write an IPv4 address: NAT64, 6to4, Teredo, and the deprecated compatible form.
+        // Embedded IPv4 addresses: NAT64, 6to4, Teredo, and the deprecated compatible form.
         || first == 0x64
         || first == 0x2002
         || (first == 0x2001 && second == 0)
         || first == 0
     {
-        Reach::Never
+        AddressRange::Forbidden
     } else {
-        Reach::Public
+        AddressRange::Public
     }
 }
 
@@ -142,7 +139,7 @@ mod tests {
     #[test_case("http://localhost:1/mcp", "http://[::1]:2/token")]
     #[test_case("http://10.0.0.5/mcp", "http://10.0.0.9/token"; "within a private network")]
     #[test_case("http://127.0.0.1:1/mcp", "https://login.example.org/token")]
-    fn j5_an_address_of_the_same_reach_is_taken(server: &str, endpoint: &str) {
+    fn j5_an_endpoint_in_the_same_range_is_accepted(server: &str, endpoint: &str) {
         assert_eq!(check(server, endpoint), Ok(()));
     }
 
@@ -151,7 +148,7 @@ mod tests {
     #[test_case("--version", "is no address")]
     #[test_case("https://me:pw@login.example.org/", "carries a name or a password")]
     #[test_case("http://login.example.org/", "is `http`: codes and tokens would go unprotected")]
-    fn j5_what_is_no_sign_in_address_is_refused(endpoint: &str, expected: &str) {
+    fn j5_an_invalid_endpoint_is_rejected(endpoint: &str, expected: &str) {
         assert_eq!(check("https://mcp.example.com/mcp", endpoint), Err(expected.to_owned()));
     }
 
@@ -166,19 +163,19 @@ mod tests {
     #[test_case("https://0x7f000001/"; "another way to write it")]
     #[test_case("https://metadata.google.internal/")]
     #[test_case("https://0.0.0.0/")]
-    fn j5_a_public_server_cannot_point_inside(endpoint: &str) {
+    fn j5_a_public_server_cannot_name_internal_endpoints(endpoint: &str) {
         let reason = check("https://mcp.example.com/mcp", endpoint).unwrap_err();
         assert_eq!(reason, "points into a network that the server itself is not in");
     }
 
     #[test]
-    fn j5_a_local_server_cannot_point_to_the_link_either() {
+    fn j5_a_local_server_cannot_name_other_private_endpoints() {
         assert!(check("http://127.0.0.1:1/mcp", "http://169.254.169.254/token").is_err());
         assert!(check("http://127.0.0.1:1/mcp", "http://192.168.0.1/token").is_err());
     }
 
     #[test]
-    fn a_private_network_is_reached_where_the_entry_says_so() {
+    fn private_endpoints_are_accepted_if_configured() {
         let server = Url::parse("https://mcp.corp.example/mcp").unwrap();
         assert!(check_endpoint(&server, "https://10.0.0.9/token", true).is_ok());
         assert!(check_endpoint(&server, "https://169.254.169.254/token", true).is_err());

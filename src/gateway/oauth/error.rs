@@ -1,44 +1,40 @@
-//! Why a sign-in did not come about.
+//! Errors of a sign-in.
 
-/// One line, without secrets, with a way out.
+/// Reason why a sign-in failed: one line, without secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SignInFailed {
-    /// There is nothing to sign in to.
+pub(crate) enum SignInError {
+    /// The server does not require a sign-in.
     #[error("`{server}` asks for no sign-in: {reason}")]
-    NotAsked {
-        /// The server.
+    NotRequired {
         server: String,
-        /// How that is known.
+        /// Evidence, for example that the server accepted a request without a token.
         reason: String,
     },
-    /// What the server says about its sign-in is refused.
+    /// The metadata or response of the server failed a security check.
     #[error("the sign-in of `{server}` is refused: {reason}")]
     Refused {
-        /// The server.
         server: String,
-        /// What is wrong with it.
+        /// Failed check.
         reason: String,
     },
-    /// The person, or the server, said no.
+    /// The user or the server declined.
     #[error("`{server}` did not grant the sign-in: {reason}")]
     Denied {
-        /// The server.
         server: String,
-        /// What it said.
+        /// Error from the redirect.
         reason: String,
     },
-    /// It cannot be done here and now.
+    /// Failed for another reason.
     #[error("signing in to `{server}` failed: {reason}")]
     Failed {
-        /// The server.
         server: String,
-        /// Why.
+        /// Cause, with secrets redacted.
         reason: String,
     },
-    /// What was signed in cannot be kept or found.
-    #[error("the sign-ins cannot be kept: {reason}")]
+    /// The credentials cannot be stored or read.
+    #[error("STORE_UNAVAILABLE: {reason}")]
     Store {
-        /// Why.
+        /// The file and its I/O, lock or format error, or the error of the keyring.
         reason: String,
     },
 }

@@ -1,9 +1,8 @@
-//! The keyring of the desktop, through the program that the system has for it.
+//! Desktop keyring, through `secret-tool` (libsecret) on Linux and `security` on macOS.
 //!
-//! `secret-tool` (libsecret) on Linux and `security` on macOS are what the keyring's own people
-//! maintain. A library for the same would bring a D-Bus client of a hundred crates or a C library, for
-//! something that most servers and containers do not have. A keyring that is locked, or a desktop that
-//! is not there, makes these programs wait for a person: they have a few seconds.
+//! Both programs are maintained together with the keyring. A library would add a D-Bus client with about 100 crates, or
+//! a C library, for a feature that servers and containers do not have. A locked keyring or a missing desktop makes
+//! these programs wait for a person, so they are killed after 5 s.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,15 +12,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::base::RunId;
 use crate::config::env_vars;
-use crate::worker::{self, Launch, Links, ProcessEnd, Urgency};
+use crate::process::{ProcessEnd, ProcessSpec, StopMode, SymlinkPolicy, spawn_process};
+use crate::util::RunId;
 
-/// A keyring that is open answers within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LARGEST: u64 = 1024 * 1024;
-/// What these programs need to find the desktop.
-const VARIABLES: [&str; 9] = [
+/// Timeout of a keyring program; an unlocked keyring answers within milliseconds.
+const KEYRING_TIMEOUT: Duration = Duration::from_secs(5);
+const NO_KEYRING: &str = "the sign-in is kept in a keyring, and there is none here";
+const MAX_SECRET_BYTES: u64 = 1024 * 1024;
+/// Environment variables with which these programs find the desktop.
+const INHERITED_VARIABLES: [&str; 9] = [
     "PATH",
     "HOME",
     "USER",
@@ -33,20 +33,24 @@ const VARIABLES: [&str; 9] = [
     "XAUTHORITY",
 ];
 
-/// Which keyring there is.
+/// Available keyring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keyring {
+pub(crate) enum Keyring {
     None,
     SecretTool,
     Security,
 }
 
 impl Keyring {
-    /// The one of this desktop, if there is a desktop and `ADJUTANT_KEYRING` does not say `off`.
-    pub(super) fn of_desktop() -> Self {
+    /// Returns the keyring for new sign-ins; none if `ADJUTANT_KEYRING` is `off`.
+    pub(crate) fn of_desktop() -> Self {
         if env::var(env_vars::ADJUTANT_KEYRING).is_ok_and(|word| word.eq_ignore_ascii_case("off")) {
             return Self::None;
         }
+        Self::installed()
+    }
+
+    fn installed() -> Self {
         if cfg!(target_os = "macos") {
             return Self::Security;
         }
@@ -56,20 +60,20 @@ impl Keyring {
         }
     }
 
-    /// Keeps `secret` under `id`; false where there is no keyring.
-    pub(super) async fn store(self, id: &str, secret: &str) -> Result<bool, String> {
+    /// Stores `secret` under `id`; returns false without a keyring.
+    pub(crate) async fn store(self, id: &str, secret: &str) -> Result<bool, String> {
         let (arguments, input) = match self {
             Self::None => return Ok(false),
             Self::SecretTool => (
                 vec!["store", "--label=Adjutant sign-in", "service", "adjutant", "account", id],
                 secret.to_owned(),
             ),
-            // Commands on its stdin: an argument could be read by others.
+            // On stdin: other users can read the arguments of a process.
             Self::Security => (
                 vec!["-i"],
                 format!(
                     "add-generic-password -U -s adjutant -a {id} -X {}\n",
-                    hexadecimal(secret.as_bytes())
+                    to_hex(secret.as_bytes())
                 ),
             ),
         };
@@ -77,12 +81,10 @@ impl Keyring {
         Ok(true)
     }
 
-    /// What is kept under `id`.
-    pub(super) async fn look_up(self, id: &str) -> Result<Option<String>, String> {
+    /// Returns the secret stored under `id`.
+    pub(crate) async fn look_up(self, id: &str) -> Result<Option<String>, String> {
         let arguments = match self {
-            Self::None => {
-                return Err("the sign-in is kept in a keyring, and there is none here".to_owned());
-            }
+            Self::None => return Err(NO_KEYRING.to_owned()),
             Self::SecretTool => vec!["lookup", "service", "adjutant", "account", id],
             Self::Security => vec!["find-generic-password", "-s", "adjutant", "-a", id, "-w"],
         };
@@ -91,14 +93,15 @@ impl Keyring {
         Ok((!text.is_empty()).then(|| text.to_owned()))
     }
 
-    /// Forgets what is kept under `id`.
-    pub(super) async fn clear(self, id: &str) -> Result<(), String> {
-        let arguments = match self {
-            Self::None => return Ok(()),
+    /// Deletes the secret stored under `id`, even if `ADJUTANT_KEYRING` is `off` by now.
+    pub(crate) async fn clear(id: &str) -> Result<(), String> {
+        let keyring = Self::installed();
+        let arguments = match keyring {
+            Self::None => return Err(NO_KEYRING.to_owned()),
             Self::SecretTool => vec!["clear", "service", "adjutant", "account", id],
             Self::Security => vec!["delete-generic-password", "-s", "adjutant", "-a", id],
         };
-        self.run(&arguments, "").await.map(drop)
+        keyring.run(&arguments, "").await.map(drop)
     }
 
     fn program(self) -> &'static str {
@@ -108,11 +111,11 @@ impl Keyring {
         }
     }
 
-    /// Runs the program within its few seconds and returns what it wrote.
+    /// Runs the keyring program for at most 5 s and returns its stdout.
     async fn run(self, arguments: &[&str], input: &str) -> Result<String, String> {
         let program = self.program();
-        let variables = VARIABLES.iter();
-        let launch = Launch {
+        let variables = INHERITED_VARIABLES.iter();
+        let launch = ProcessSpec {
             label: program.to_owned(),
             run: RunId::new(),
             program: program.into(),
@@ -120,10 +123,10 @@ impl Keyring {
             environment: variables
                 .filter_map(|name| Some((OsString::from(name), env::var_os(name)?)))
                 .collect(),
-            folder: "/".into(),
-            links: Links::Follow,
+            working_dir: "/".into(),
+            symlinks: SymlinkPolicy::Follow,
         };
-        let mut process = worker::start(launch).await.map_err(|error| error.to_string())?;
+        let mut process = spawn_process(launch).await.map_err(|error| error.to_string())?;
         let (stdin, stdout) = (process.stdin.take(), process.stdout.take());
         let talk = async {
             if let Some(mut stdin) = stdin {
@@ -131,19 +134,19 @@ impl Keyring {
             }
             let mut said = String::new();
             if let Some(stdout) = stdout {
-                let _ = stdout.take(LARGEST).read_to_string(&mut said).await;
+                let _ = stdout.take(MAX_SECRET_BYTES).read_to_string(&mut said).await;
             }
             (process.wait().await, said)
         };
-        let talked = timeout(PATIENCE, talk).await;
+        let talked = timeout(KEYRING_TIMEOUT, talk).await;
         match talked {
             Ok((ProcessEnd::Exited(0), said)) => Ok(said),
-            // Nothing is kept under that name.
+            // Exit code 1 without output: no secret with that id.
             Ok((ProcessEnd::Exited(1), said)) if input.is_empty() && said.is_empty() => Ok(said),
             Ok(_) => Err(format!("the keyring refused (`{program}` failed)")),
             Err(_) => {
-                process.end(Urgency::Now).await;
-                let waited = PATIENCE.as_secs();
+                process.stop(StopMode::Kill).await;
+                let waited = KEYRING_TIMEOUT.as_secs();
                 Err(format!("the keyring did not answer within {waited} s (is it locked?)"))
             }
         }
@@ -162,7 +165,7 @@ fn is_installed(program: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     let digits =
         |byte: &u8| [byte >> 4, byte & 15].map(|half| char::from_digit(u32::from(half), 16));
     bytes.iter().flat_map(digits).flatten().collect()

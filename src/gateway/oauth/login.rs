@@ -1,4 +1,4 @@
-//! One sign-in by a person, from the server's refusal to the token in its drawer.
+//! OAuth authorization code flow with PKCE for one server, run by `adjutant auth login`.
 
 use std::time::Duration;
 
@@ -11,199 +11,230 @@ use rmcp::transport::auth::{
 use serde_json::json;
 use tokio::time::timeout;
 
-pub use super::callback::Answer;
+pub(crate) use super::callback::CallbackParams;
 
-use super::super::{connection, network};
-use super::callback::{Callback, read_query};
+use super::callback::{CallbackListener, parse_query};
 use super::endpoints::check_metadata;
-use super::failure::SignInFailed;
-use super::keeper::{manager, record_of};
+use super::error::SignInError;
 use super::target::SignInTarget;
-use crate::base::{one_line, shorten};
-use crate::catalog::Dialect;
+use super::token_source::{authorization_manager, credentials_to_store};
+use crate::catalog::HttpTransportKind;
+use crate::gateway::downstream::http;
+use crate::jsonrpc::{Frame, LineJson};
+use crate::util::{one_line, shorten};
 
-/// The name that people see where they are asked.
+/// Client name shown on the consent page.
 const CLIENT_NAME: &str = "Adjutant";
-/// For everything that happens before a person is asked.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Limit for all requests before the browser is opened.
+const PREPARE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A sign-in under way.
-pub struct Attempt<'a> {
+/// A sign-in in progress.
+pub(crate) struct LoginFlow<'a> {
     target: &'a SignInTarget,
     manager: AuthorizationManager,
     store: InMemoryCredentialStore,
     client_secret: Option<String>,
-    callback: Callback,
-    address: String,
+    callback: CallbackListener,
+    authorization_url: String,
     state: String,
 }
 
-impl<'a> Attempt<'a> {
-    /// Asks the server how to sign in, and judges what it says. `scopes` are asked for besides.
-    pub async fn begin(target: &'a SignInTarget, scopes: &[String]) -> Result<Self, SignInFailed> {
-        let beginning = timeout(PATIENCE, Self::prepare(target, scopes));
+impl<'a> LoginFlow<'a> {
+    /// Discovers the authorization server, checks its metadata and registers a client if necessary.
+    ///
+    /// `scopes` are requested in addition to the configured or advertised ones. Takes at most 1 min.
+    pub(crate) async fn begin(
+        target: &'a SignInTarget,
+        scopes: &[String],
+    ) -> Result<Self, SignInError> {
+        let beginning = timeout(PREPARE_TIMEOUT, Self::prepare(target, scopes));
         match beginning.await {
             Ok(begun) => begun,
-            Err(_) => Err(failed(target, "it takes too long to say how to sign in")),
+            Err(_) => Err(failed_error(target, "it takes too long to say how to sign in")),
         }
     }
 
-    async fn prepare(target: &'a SignInTarget, scopes: &[String]) -> Result<Self, SignInFailed> {
-        let challenge = ask(target).await?;
+    async fn prepare(target: &'a SignInTarget, scopes: &[String]) -> Result<Self, SignInError> {
+        let challenge = probe_server(target).await?;
         let store = InMemoryCredentialStore::new();
-        let mut manager = manager(target).await.map_err(|error| told(target, &error))?;
-        manager.set_credential_store(store.clone());
-        let metadata = discover(target, &manager, &challenge).await?;
-        manager.set_metadata(metadata.clone());
-        let callback = Callback::open(target.settings.redirect_port)
+        let mut manager = authorization_manager(target)
             .await
-            .map_err(|reason| failed(target, &reason))?;
-        let scopes = wanted_scopes(target, &manager, &metadata, scopes).await;
+            .map_err(|error| convert_auth_error(target, &error))?;
+        manager.set_credential_store(store.clone());
+        let metadata = discover_metadata(target, &manager, &challenge).await?;
+        manager.set_metadata(metadata.clone());
+        let callback = CallbackListener::open(target.oauth.redirect_port)
+            .await
+            .map_err(|reason| failed_error(target, &reason))?;
+        let scopes = scopes_to_request(target, &manager, &metadata, scopes).await;
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-        let client_secret = introduce(target, &mut manager, &metadata, &callback, &scopes).await?;
-        let address =
-            manager.get_authorization_url(&scopes).await.map_err(|error| told(target, &error))?;
-        let state = state_of(&address).ok_or_else(|| failed(target, "no address was made"))?;
-        callback.expect(&state);
-        Ok(Self { target, manager, store, client_secret, callback, address, state })
+        let client_secret =
+            configure_client(target, &mut manager, &metadata, &callback, &scopes).await?;
+        let address = manager
+            .get_authorization_url(&scopes)
+            .await
+            .map_err(|error| convert_auth_error(target, &error))?;
+        let state =
+            state_param(&address).ok_or_else(|| failed_error(target, "no address was made"))?;
+        callback.expect_state(&state);
+        Ok(Self {
+            target,
+            manager,
+            store,
+            client_secret,
+            callback,
+            authorization_url: address,
+            state,
+        })
     }
 
-    /// The page to open: `http` or `https`, whatever the server says.
-    pub fn address(&self) -> &str {
-        &self.address
+    /// Returns the authorization URL; always `http` or `https`.
+    pub(crate) fn address(&self) -> &str {
+        &self.authorization_url
     }
 
-    /// Waits until the browser comes back.
-    pub async fn answer(&mut self) -> Result<Answer, SignInFailed> {
-        let denied = |reason| SignInFailed::Denied { server: self.target.server.clone(), reason };
-        self.callback.arrived().await.map_err(denied)
+    /// Waits for the redirect of the browser, without a timeout.
+    pub(crate) async fn wait_for_callback(&mut self) -> Result<CallbackParams, SignInError> {
+        let denied = |reason| SignInError::Denied { server: self.target.server.clone(), reason };
+        self.callback.wait_for_result().await.map_err(denied)
     }
 
-    /// Reads what a person copied from the browser: the whole address, or the code alone.
-    pub fn read_pasted(&self, text: &str) -> Result<Answer, SignInFailed> {
-        let refused = |reason: &str| SignInFailed::Refused {
+    /// Parses pasted text: the complete redirect URL or the code alone.
+    pub(crate) fn parse_pasted(&self, text: &str) -> Result<CallbackParams, SignInError> {
+        let refused = |reason: &str| SignInError::Refused {
             server: self.target.server.clone(),
             reason: reason.to_owned(),
         };
         let text = text.trim();
         if !text.contains('=') {
-            // The code alone: it is still bound to this very attempt by its PKCE verifier.
+            // A code alone has no `state`; it is still bound to this flow by the PKCE verifier.
             let plain = !text.is_empty() && !text.contains(char::is_whitespace);
-            let answer = Answer { code: text.to_owned(), state: self.state.clone(), issuer: None };
+            let answer =
+                CallbackParams { code: text.to_owned(), state: self.state.clone(), issuer: None };
             return plain.then_some(answer).ok_or_else(|| refused("that is no code"));
         }
         let query = text.split_once('?').map_or(text, |(_, query)| query);
         let query = query.split('#').next().unwrap_or(query);
-        match read_query(query, &self.state) {
+        match parse_query(query, &self.state) {
             None => Err(refused("that answer belongs to another sign-in")),
             Some(Ok(answer)) => Ok(answer),
             Some(Err(reason)) => {
-                Err(SignInFailed::Denied { server: self.target.server.clone(), reason })
+                Err(SignInError::Denied { server: self.target.server.clone(), reason })
             }
         }
     }
 
-    /// Trades the answer for a token and keeps it.
-    pub async fn finish(self, answer: Answer) -> Result<(), SignInFailed> {
+    /// Exchanges the code for a token and stores the credentials.
+    pub(crate) async fn exchange_code(self, answer: CallbackParams) -> Result<(), SignInError> {
         let target = self.target;
         let issuer = answer.issuer.as_deref();
         let trading =
             self.manager.exchange_code_for_token_with_issuer(&answer.code, &answer.state, issuer);
-        trading.await.map_err(|error| told(target, &error))?;
-        let (record, secrets) = record_of(target, &self.store, self.client_secret)
+        trading.await.map_err(|error| convert_auth_error(target, &error))?;
+        let (record, secrets) = credentials_to_store(target, &self.store, self.client_secret)
             .await
-            .map_err(|reason| failed(target, &reason))?;
-        let store = |reason| SignInFailed::Store { reason };
-        let _lock = target.drawer.lock().await.map_err(store)?;
-        target.drawer.write(record, &secrets).await.map_err(store)
+            .map_err(|reason| failed_error(target, &reason))?;
+        let store = |reason| SignInError::Store { reason };
+        let lock = target.credential_file.lock().await.map_err(store)?;
+        target.credential_file.write(&lock, record, &secrets).await.map_err(store)
     }
 }
 
-/// The first words to the server: whether it asks for a sign-in, and with which challenge.
-enum Challenge {
-    /// It does; what it says with that, if anything.
-    Asked(Option<String>),
-    /// It let us in as we are.
-    NotAsked,
+/// Response of the server to an unauthenticated request.
+enum AuthChallenge {
+    /// HTTP 401, with its `WWW-Authenticate` header if present.
+    Required(Option<String>),
+    /// No sign-in required.
+    NotRequired,
 }
 
-async fn ask(target: &SignInTarget) -> Result<Challenge, SignInFailed> {
-    let problem = |reason: &str| failed(target, reason);
-    let client = network::http_client().map_err(|reason| problem(&reason))?;
-    let headers = network::headers(&target.network).map_err(|reason| problem(&reason))?;
-    let request = match target.network.dialect {
-        Dialect::Sse => client.get(target.url.clone()).header(ACCEPT, "text/event-stream"),
-        Dialect::Streamable => client
+async fn probe_server(target: &SignInTarget) -> Result<AuthChallenge, SignInError> {
+    let problem = |reason: &str| failed_error(target, reason);
+    let client = http::http_client().map_err(|reason| problem(&reason))?;
+    let headers = http::configured_headers(&target.endpoint).map_err(|reason| problem(&reason))?;
+    let request = match target.endpoint.transport {
+        HttpTransportKind::Sse => {
+            client.get(target.url.clone()).header(ACCEPT, "text/event-stream")
+        }
+        HttpTransportKind::Streamable => client
             .post(target.url.clone())
             .header(ACCEPT, "application/json, text/event-stream")
             .header(CONTENT_TYPE, "application/json")
-            .body(introduction()),
+            .body(initialize_request()),
     };
     let sent = request.headers(headers.into_iter().collect()).send().await;
     let response = sent.map_err(|error| {
-        let text = connection::chain(&error.without_url());
+        let text = http::describe_transport_error(&error.without_url());
         problem(&format!("the server cannot be reached: {text}"))
     })?;
     if response.status() != StatusCode::UNAUTHORIZED {
-        return Ok(Challenge::NotAsked);
+        return Ok(AuthChallenge::NotRequired);
     }
     let said = response.headers().get_all(WWW_AUTHENTICATE).iter();
     let said = said.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(", ");
-    Ok(Challenge::Asked((!said.is_empty()).then_some(said)))
+    Ok(AuthChallenge::Required((!said.is_empty()).then_some(said)))
 }
 
-fn introduction() -> String {
+fn initialize_request() -> String {
     let params = json!({
         "protocolVersion": "2025-11-25",
         "capabilities": {},
         "clientInfo": { "name": "adjutant", "version": env!("CARGO_PKG_VERSION") },
     });
-    json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string()
+    Frame::request(
+        1,
+        "initialize",
+        &LineJson::encode(&params).unwrap_or_else(|_| LineJson::object(&[])),
+        None,
+    )
+    .into_json()
+    .as_str()
+    .to_owned()
 }
 
-async fn discover(
+async fn discover_metadata(
     target: &SignInTarget,
     manager: &AuthorizationManager,
-    challenge: &Challenge,
-) -> Result<AuthorizationMetadata, SignInFailed> {
+    challenge: &AuthChallenge,
+) -> Result<AuthorizationMetadata, SignInError> {
     let said = match challenge {
-        Challenge::Asked(said) => said.as_deref(),
-        Challenge::NotAsked => None,
+        AuthChallenge::Required(said) => said.as_deref(),
+        AuthChallenge::NotRequired => None,
     };
     let found = manager.resolve_metadata_from_challenge(said).await;
     let found = found.map_err(|error| match error {
         AuthError::AuthorizationServerMissingIssuer { .. } => {
-            refused(target, "what it publishes about it has no `issuer`")
+            refused_error(target, "what it publishes about it has no `issuer`")
         }
-        other => told(target, &other),
+        other => convert_auth_error(target, &other),
     })?;
     if found.source == AuthorizationMetadataSource::LegacyEndpointFallback {
         return Err(match challenge {
-            Challenge::NotAsked => SignInFailed::NotAsked {
+            AuthChallenge::NotRequired => SignInError::NotRequired {
                 server: target.server.clone(),
                 reason: "it lets us in as we are".to_owned(),
             },
-            Challenge::Asked(_) => refused(target, "it does not say how to sign in"),
+            AuthChallenge::Required(_) => refused_error(target, "it does not say how to sign in"),
         });
     }
-    check_metadata(&target.url, &found.metadata, target.settings.private_addresses)
-        .map_err(|reason| refused(target, &reason))?;
+    check_metadata(&target.url, &found.metadata, target.oauth.private_addresses)
+        .map_err(|reason| refused_error(target, &reason))?;
     Ok(found.metadata)
 }
 
-/// What is configured and asked for by hand; else what the server says it needs.
-async fn wanted_scopes(
+/// Returns the configured scopes, or else those the server advertises, plus `more`.
+async fn scopes_to_request(
     target: &SignInTarget,
     manager: &AuthorizationManager,
     metadata: &AuthorizationMetadata,
     more: &[String],
 ) -> Vec<String> {
     let mut wanted = manager.select_initial_scopes(&[]).await;
-    if !target.settings.scopes.is_empty() {
-        wanted.clone_from(&target.settings.scopes);
+    if !target.oauth.scopes.is_empty() {
+        wanted.clone_from(&target.oauth.scopes);
         let offline = "offline_access";
         let known = metadata.scopes_supported.iter().flatten();
-        // Without it, some servers issue tokens that cannot be renewed.
+        // Without `offline_access` some servers issue no refresh token.
         wanted.extend(known.filter(|scope| *scope == offline).cloned());
     }
     wanted.extend(more.iter().cloned());
@@ -212,61 +243,63 @@ async fn wanted_scopes(
     wanted
 }
 
-/// Says who we are: the configured client, or one that is registered now. Returns a new client's secret.
-async fn introduce(
+/// Configures the client id of the entry or registers a new client. Returns the secret of a new client.
+async fn configure_client(
     target: &SignInTarget,
     manager: &mut AuthorizationManager,
     metadata: &AuthorizationMetadata,
-    callback: &Callback,
+    callback: &CallbackListener,
     scopes: &[&str],
-) -> Result<Option<String>, SignInFailed> {
-    if let Some(id) = &target.network.client_id {
+) -> Result<Option<String>, SignInError> {
+    if let Some(id) = &target.endpoint.client_id {
         let mut config = OAuthClientConfig::new(id, callback.redirect());
-        if let Some(secret) = &target.network.client_secret {
+        if let Some(secret) = &target.endpoint.client_secret {
             config = config.with_client_secret(secret);
         }
-        manager.configure_client(config).map_err(|error| told(target, &error))?;
+        manager.configure_client(config).map_err(|error| convert_auth_error(target, &error))?;
         return Ok(None);
     }
     if metadata.registration_endpoint.is_none() {
         let reason = "it registers no clients: register one by hand, and put its `client_id` into `auth` of the server's entry";
-        return Err(failed(target, reason));
+        return Err(failed_error(target, reason));
     }
     let registering = manager.register_client(CLIENT_NAME, callback.redirect(), scopes).await;
-    registering.map(|config| config.client_secret).map_err(|error| told(target, &error))
+    registering
+        .map(|config| config.client_secret)
+        .map_err(|error| convert_auth_error(target, &error))
 }
 
-fn state_of(address: &str) -> Option<String> {
+fn state_param(address: &str) -> Option<String> {
     let url = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
     url.query_pairs().find(|(name, _)| name == "state").map(|(_, state)| state.into_owned())
 }
 
-/// What the protocol's machine says, as a person reads it.
-fn told(target: &SignInTarget, error: &AuthError) -> SignInFailed {
+/// Converts an error of the OAuth library to a message for the user.
+fn convert_auth_error(target: &SignInTarget, error: &AuthError) -> SignInError {
     match error {
         AuthError::AuthorizationServerMismatch { expected_issuer, received_issuer } => {
             let reason = format!(
                 "it should come from `{expected_issuer}` and comes from `{received_issuer}`"
             );
-            refused(target, &reason)
+            refused_error(target, &reason)
         }
-        AuthError::AuthorizationServerMissingIssuer { .. } => refused(
+        AuthError::AuthorizationServerMissingIssuer { .. } => refused_error(
             target,
             "the answer does not say who issued it (paste the whole address, not the code alone)",
         ),
-        AuthError::MetadataError(reason) => refused(target, reason),
-        other => failed(target, &other.to_string()),
+        AuthError::MetadataError(reason) => refused_error(target, reason),
+        other => failed_error(target, &other.to_string()),
     }
 }
 
-fn failed(target: &SignInTarget, reason: &str) -> SignInFailed {
-    SignInFailed::Failed { server: target.server.clone(), reason: tidy(target, reason) }
+fn failed_error(target: &SignInTarget, reason: &str) -> SignInError {
+    SignInError::Failed { server: target.server.clone(), reason: redact_reason(target, reason) }
 }
 
-fn refused(target: &SignInTarget, reason: &str) -> SignInFailed {
-    SignInFailed::Refused { server: target.server.clone(), reason: tidy(target, reason) }
+fn refused_error(target: &SignInTarget, reason: &str) -> SignInError {
+    SignInError::Refused { server: target.server.clone(), reason: redact_reason(target, reason) }
 }
 
-fn tidy(target: &SignInTarget, reason: &str) -> String {
-    target.hidden.hide(&one_line(&shorten(reason, 400)))
+fn redact_reason(target: &SignInTarget, reason: &str) -> String {
+    target.secrets.redact(&one_line(&shorten(reason, 400)))
 }

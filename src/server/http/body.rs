@@ -1,62 +1,65 @@
-//! Bodies: those that come in are bounded in size and time, those that go out hold what their call needs.
+//! Bodies: size and time limits of requests, responses that hold permits until they are sent, downstream results that are
+//! unpacked from rmcp's responses.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
-use axum::http::HeaderMap;
-use axum::http::header::CONTENT_LENGTH;
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, Response};
 use futures_util::StreamExt;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::timeout;
 
-use super::refusal::Refusal;
+use super::refusal::HttpRefusal;
+use crate::jsonrpc;
+use crate::server::packed_result;
 
-/// What is read of one request; a prompt of a million words is shorter.
-pub(super) const MAX_BODY: usize = 4 << 20;
-/// How long a body may take. Whoever has 4 MiB to send and a slow line still makes it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Size limit of a request body: 4 MiB.
+pub(crate) const MAX_BODY_BYTES: usize = 4 << 20;
+/// Time limit of a request body; 4 MiB in 30 s need 1.1 Mbit/s.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The whole body, if it is not too large and comes in time.
-pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+/// Reads the whole body. Fails if the body exceeds 4 MiB or does not arrive within 30 s.
+pub(crate) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, HttpRefusal> {
     let stated = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if stated.is_some_and(|bytes: u64| bytes > MAX_BODY as u64) {
-        return Err(Refusal::TooLarge);
+    if stated.is_some_and(|bytes: u64| bytes > MAX_BODY_BYTES as u64) {
+        return Err(HttpRefusal::TooLarge);
     }
-    within(PATIENCE, body).await
+    collect_within(BODY_TIMEOUT, body).await
 }
 
-async fn within(patience: Duration, body: Body) -> Result<Bytes, Refusal> {
-    timeout(patience, collect(body)).await.unwrap_or(Err(Refusal::TooSlow))
+async fn collect_within(limit: Duration, body: Body) -> Result<Bytes, HttpRefusal> {
+    timeout(limit, collect(body)).await.unwrap_or(Err(HttpRefusal::TooSlow))
 }
 
-async fn collect(body: Body) -> Result<Bytes, Refusal> {
+async fn collect(body: Body) -> Result<Bytes, HttpRefusal> {
     let mut stream = body.into_data_stream();
     let mut whole = Vec::new();
     while let Some(part) = stream.next().await {
-        let part = part.map_err(|_| Refusal::TooSlow)?;
-        if whole.len() + part.len() > MAX_BODY {
-            return Err(Refusal::TooLarge);
+        let part = part.map_err(|_| HttpRefusal::TooSlow)?;
+        if whole.len() + part.len() > MAX_BODY_BYTES {
+            return Err(HttpRefusal::TooLarge);
         }
         whole.extend_from_slice(&part);
     }
     Ok(whole.into())
 }
 
-/// A body that keeps something until it has been sent, or until nobody wants it any more.
-pub(super) struct Holding<T> {
+/// A response body that owns a value until the body has been sent or the client has gone.
+pub(crate) struct GuardedBody<T> {
     body: Body,
     _held: T,
 }
 
-impl<T: Send + Unpin + 'static> Holding<T> {
-    pub(super) fn wrap(body: Body, held: T) -> Body {
+impl<T: Send + Unpin + 'static> GuardedBody<T> {
+    pub(crate) fn wrap(body: Body, held: T) -> Body {
         Body::new(Self { body, _held: held })
     }
 }
 
-impl<T: Unpin> HttpBody for Holding<T> {
+impl<T: Unpin> HttpBody for GuardedBody<T> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -76,6 +79,61 @@ impl<T: Unpin> HttpBody for Holding<T> {
     }
 }
 
+/// Returns the response with every result exactly as its server wrote it.
+pub(crate) async fn unpack_response(response: Response<Body>) -> Response<Body> {
+    let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+    if kind.starts_with(b"text/event-stream") {
+        return response.map(|body| Body::new(UnpackedEvents(body)));
+    }
+    if !kind.starts_with(b"application/json") {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    // The body is complete: rmcp answers with one message, or with a stream.
+    let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let sealed = || jsonrpc::Frame::seal(bytes.to_vec());
+    let frame = packed_result::unpack(&bytes).unwrap_or_else(sealed);
+    Response::from_parts(parts, Body::from(frame.into_bytes()))
+}
+
+/// An event stream that unpacks its results; each event is one frame.
+struct UnpackedEvents(Body);
+
+impl HttpBody for UnpackedEvents {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = Pin::new(&mut self.0).poll_frame(context);
+        frame.map_ok(|frame| frame.map_data(|event| unpack_event(&event).unwrap_or(event)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+}
+
+/// Unpacks the message of an event; `None` if nothing is packed in it.
+fn unpack_event(event: &[u8]) -> Option<Bytes> {
+    let mut found = false;
+    let mut out = Vec::with_capacity(event.len());
+    for line in event.split_inclusive(|byte| *byte == b'\n') {
+        let message = line.strip_prefix(b"data:").and_then(packed_result::unpack);
+        found |= message.is_some();
+        match message {
+            Some(message) => {
+                out.extend_from_slice(b"data: ");
+                out.extend_from_slice(message.as_bytes());
+            }
+            None => out.extend_from_slice(line),
+        }
+    }
+    found.then(|| out.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,12 +142,25 @@ mod tests {
     use futures_util::stream;
 
     #[tokio::test]
-    async fn j4_a_body_that_does_not_come_is_not_waited_for() {
+    async fn j4_an_incomplete_body_times_out() {
         let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"{"))]);
         let slow = Body::from_stream(first.chain(stream::pending()));
-        let read = within(Duration::from_millis(50), slow).await;
-        assert!(matches!(read, Err(Refusal::TooSlow)), "{read:?}");
-        let whole = within(Duration::from_mins(1), Body::from("{}")).await;
+        let read = collect_within(Duration::from_millis(50), slow).await;
+        assert!(matches!(read, Err(HttpRefusal::TooSlow)), "{read:?}");
+        let whole = collect_within(Duration::from_mins(1), Body::from("{}")).await;
         assert_eq!(whole.unwrap(), "{}");
+    }
+
+    use axum::body::to_bytes;
+    use test_case::test_case;
+
+    #[test_case("application/json", "{\r\n\"id\":1,\n\"result\":{}}" => "{  \"id\":1, \"result\":{}}\n"; "json")]
+    #[test_case("text/plain", "a\r\nb" => "a\r\nb"; "text")]
+    #[tokio::test]
+    async fn a_json_body_is_one_line(kind: &str, body: &str) -> String {
+        let body = Body::from(body.to_owned());
+        let response = Response::builder().header(CONTENT_TYPE, kind).body(body).unwrap();
+        let body = to_bytes(unpack_response(response).await.into_body(), usize::MAX).await.unwrap();
+        String::from_utf8(body.to_vec()).unwrap()
     }
 }

@@ -1,8 +1,8 @@
-//! `execute_tool` past everything that it does not need, in the revision that has no sessions.
+//! Entry of `execute_tool` for requests without a session.
 //!
-//! There every request says all that must be known, and is answered with one JSON message: a call that the gateway can
-//! pass on at once is judged, recorded and called as ever, without rmcp in between. Whatever is out of the ordinary is
-//! rmcp's, and so are the revisions with sessions, whose answers can be asked for again.
+//! In revision 2026-07-28 a request is self-contained and is answered with one JSON message. Requests with progress, whose
+//! responses are streams, and requests that rmcp has to check are left to rmcp, and so are the revisions with sessions,
+//! whose responses are resumable.
 
 use axum::body::Body;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, HeaderName};
@@ -10,47 +10,45 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use rmcp::model::ErrorCode;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
-use crate::gateway::{Gateway, GatewayError, Reply};
 use crate::identity::Caller;
-use crate::server::call_line::{Call, Revision, answer};
-use crate::server::gateway_tools::EXECUTE_TOOL;
+use crate::jsonrpc::Id;
+use crate::server::router::{
+    CallAnswer, CallRouter, ExecuteToolCall, ProtocolRevision, response_frame,
+};
+use crate::server::tools::EXECUTE_TOOL;
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// Answers a call, if it is one that can be passed on; `None` leaves it to rmcp, untouched.
-pub(super) async fn pass(
-    gateway: &Gateway,
+/// Answers a call; `None` leaves the request to rmcp, unchanged.
+pub(crate) async fn try_execute(
+    router: &CallRouter,
     headers: &HeaderMap,
-    message: &[u8],
+    (id, params): (&Id, Option<&RawValue>),
     caller: Option<&Caller>,
 ) -> Option<Response> {
-    if !is_ordinary(headers) || !gateway.has_servers() {
+    if !has_expected_headers(headers) || !router.is_offered() {
         return None;
     }
-    let mut call = Call::read(message).filter(|call| call.revision == Revision::Sessionless)?;
-    if call.progress_token.is_some() || call.tool_use_id.is_some() {
+    let call = ExecuteToolCall::parse(params)?;
+    if call.revision != ProtocolRevision::Stateless || call.progress_token.is_some() {
         return None;
     }
-    let sender = caller.cloned().unwrap_or_else(Caller::main);
-    let who = call.who(Ok(sender));
-    let client_is_gone = call.execute.cancelled.clone().drop_guard();
-    let (sender, receiver) = oneshot::channel();
-    let reply: Reply = Box::new(move |result| drop(sender.send(result)));
-    gateway.pass(who, call.execute, reply).ok()?;
-    // It is dropped only where the whole process ends.
-    let result = receiver.await.unwrap_or(Err(GatewayError::Cancelled));
-    client_is_gone.disarm();
-    let status = status(&result);
-    let body = answer(&call.id, call.revision, result);
+    let sender = || caller.unwrap_or(&router.callers.default_caller).clone();
+    let answer = match router.parse(id, &call, sender, CancellationToken::new()) {
+        Ok(parsed) => router.execute_and_wait(parsed).await,
+        Err(invalid) => router.refuse(invalid).await,
+    };
+    let status = status_of(&answer);
+    let body = response_frame(id, call.revision, answer);
     let response = Response::builder().status(status).header(CONTENT_TYPE, JSON);
-    response.body(Body::from(body)).ok()
+    response.body(Body::from(body.into_bytes())).ok()
 }
 
-/// Whether every header is there, once, and says what the message must say.
-fn is_ordinary(headers: &HeaderMap) -> bool {
+/// Returns true if every header is present exactly once and has the value that the call requires.
+fn has_expected_headers(headers: &HeaderMap) -> bool {
     let only = |name: &HeaderName| {
         let mut values = headers.get_all(name).iter();
         values.next().filter(|_| values.next().is_none()).and_then(|value| value.to_str().ok())
@@ -60,17 +58,17 @@ fn is_ordinary(headers: &HeaderMap) -> bool {
     let accepts = only(&ACCEPT).is_some_and(|kinds| kinds.contains(JSON) && kinds.contains(EVENTS));
     accepts
         && only(&CONTENT_TYPE).is_some_and(|kind| kind == JSON)
-        && says("mcp-protocol-version", Revision::SESSIONLESS)
+        && says("mcp-protocol-version", ProtocolRevision::STATELESS_VERSION)
         && says("mcp-method", "tools/call")
         && says("mcp-name", EXECUTE_TOOL)
         && !headers.contains_key("mcp-session-id")
         && !headers.keys().any(|name| name.as_str().starts_with("mcp-param-"))
 }
 
-/// The status that this revision has for an error, as rmcp has it.
-fn status(result: &Result<Box<RawValue>, GatewayError>) -> StatusCode {
-    let Err(GatewayError::Downstream { code, .. }) = result else { return StatusCode::OK };
-    match ErrorCode(*code) {
+/// Returns the HTTP status of an answer in this revision, the same as in rmcp.
+fn status_of(answer: &CallAnswer) -> StatusCode {
+    let Err(error) = answer else { return StatusCode::OK };
+    match error.code {
         ErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
         ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
         | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
@@ -104,16 +102,16 @@ mod tests {
     #[test_case("mcp-name", Some("list_servers"); "another tool")]
     #[test_case("mcp-session-id", Some("1"); "a session")]
     #[test_case("mcp-param-server", Some("s"); "an argument as a header")]
-    fn what_is_out_of_the_ordinary_is_left_to_rmcp(name: &'static str, value: Option<&str>) {
+    fn requests_with_unusual_headers_are_left_to_rmcp(name: &'static str, value: Option<&str>) {
         let mut headers = headers();
-        assert!(is_ordinary(&headers));
+        assert!(has_expected_headers(&headers));
         headers.append("mcp-method", "tools/call".parse().unwrap());
-        assert!(!is_ordinary(&headers), "a header twice");
+        assert!(!has_expected_headers(&headers), "a header twice");
         let mut headers = self::headers();
         headers.remove(name);
         if let Some(value) = value {
             headers.insert(name, value.parse().unwrap());
         }
-        assert!(!is_ordinary(&headers));
+        assert!(!has_expected_headers(&headers));
     }
 }

@@ -1,212 +1,294 @@
-//! What a request meets between its connection and rmcp, in order.
+//! Steps of a request between its connection and rmcp, in order.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Extension, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use axum::response::Response;
 use rmcp::handler::server::ServerHandler;
 use rmcp::transport::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use serde::Deserialize;
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::body::{self, Holding};
-use super::express;
-use super::guard::Guard;
-use super::pace::Paces;
-use super::probe::Probe;
-use super::refusal::Refusal;
-use super::refusal_log::RefusalLog;
-use super::session_book::{InUse, Room, SessionBook};
-use super::unpacking::unpack;
+use super::body::{self, GuardedBody, unpack_response};
+use super::connection_table::HttpExchange;
+use super::execute_tool_request;
+use super::health::HealthProbe;
+use super::host_origin_token::AuthLayer;
+use super::http_sessions::{
+    HttpSessionReservation, HttpSessionUse, HttpSessions, InFlight, InFlightId,
+};
+use super::rate_limit::{HttpCaller, RateLimits};
+use super::refusal::{HttpRefusal, RefusalLog};
 use crate::identity::{Bearer, Caller};
-use crate::server::guest::Guest;
+use crate::jsonrpc::{Id, InvalidMessage, Message, RecoveredNames};
+use crate::server::invalid_message;
+use crate::server::router::{CallRouter, without_raw_arguments};
 
 const SESSION_ID: &str = "mcp-session-id";
-/// Goes on until somebody ends it: nobody waits for its answer.
-const LISTEN: &str = "subscriptions/listen";
+/// Long-lived stream: a subscription ends only with its client, so the shutdown does not wait for it.
+const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
 
-/// Where a connection comes from.
+/// Remote address of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
+pub(crate) struct HttpPeer(pub(crate) SocketAddr);
 
-/// Everything that requests share.
-pub(super) struct Front<S> {
-    pub(super) mcp: StreamableHttpService<S, LocalSessionManager>,
-    pub(super) sessions: Arc<LocalSessionManager>,
-    pub(super) book: SessionBook,
-    pub(super) guard: Guard,
-    pub(super) paces: Paces,
-    pub(super) refusals: RefusalLog,
-    /// The calls whose answers are still being sent.
-    pub(super) calls: TaskTracker,
-    pub(super) stopping: CancellationToken,
-    pub(super) probe: Probe,
-    pub(super) metrics_need_token: bool,
+/// State that all requests share.
+pub(crate) struct HttpFrontend<S> {
+    pub(crate) mcp: StreamableHttpService<S, LocalSessionManager>,
+    /// `None` if the handler does not offer the gateway's tools.
+    pub(crate) router: Option<CallRouter>,
+    pub(crate) session_manager: Arc<LocalSessionManager>,
+    pub(crate) http_sessions: HttpSessions,
+    pub(crate) auth: AuthLayer,
+    pub(crate) rate_limits: RateLimits,
+    pub(crate) refusals: RefusalLog,
+    pub(crate) in_flight: InFlight,
+    /// Calls whose responses are still being sent; the shutdown waits for them.
+    pub(crate) calls: TaskTracker,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) probe: HealthProbe,
+    pub(crate) metrics_need_token: bool,
 }
 
-/// A request to `/mcp`.
-pub(super) async fn mcp<S: ServerHandler>(
-    State(front): State<Arc<Front<S>>>,
-    Extension(Peer(peer)): Extension<Peer>,
+/// Handles a request to `/mcp`.
+pub(crate) async fn handle_mcp<S: ServerHandler>(
+    State(front): State<Arc<HttpFrontend<S>>>,
+    Extension(HttpPeer(peer)): Extension<HttpPeer>,
     request: Request<Body>,
 ) -> Response {
-    let mut knock = Knock::default();
-    match front.answer(request, &mut knock).await {
+    let mut info = RequestInfo::default();
+    match front.handle(request, &mut info).await {
         Ok(response) => response,
-        Err(refusal) => front.refuse(&refusal, peer.ip(), &knock),
+        Err(refusal) => front.refuse(&refusal, peer.ip(), &info),
     }
 }
 
-/// What is known about a request so far, for whoever refuses it.
+/// Caller and JSON-RPC id of a request, as far as known.
+///
+/// A refusal needs both: the audit entry names the caller, the response repeats the id.
 #[derive(Default)]
-struct Knock {
+struct RequestInfo {
     caller: Option<Caller>,
-    id: Option<Value>,
+    id: Option<Id>,
 }
 
-/// The part of a message that is looked at here.
-#[derive(Deserialize)]
-struct Message {
-    id: Option<Value>,
-    method: Option<String>,
-}
-
-impl<S: ServerHandler> Front<S> {
-    /// Checks where a request for the metrics comes from, and its token where one is asked for.
-    pub(super) fn admit_to_metrics(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        self.guard.check_source(headers)?;
+impl<S: ServerHandler> HttpFrontend<S> {
+    /// Checks Host and Origin of a request for the metrics, and its token if one is required.
+    pub(crate) fn admit_to_metrics(&self, headers: &HeaderMap) -> Result<(), HttpRefusal> {
+        self.auth.check_source(headers)?;
         if self.metrics_need_token {
-            self.guard.require_token(headers)?;
+            self.auth.require_token(headers)?;
         }
         Ok(())
     }
 
-    /// Says no, and writes it down.
-    pub(super) fn refused(&self, refusal: &Refusal, from: IpAddr) -> Response {
-        self.refuse(refusal, from, &Knock::default())
+    /// Records a refusal without a caller and returns its response.
+    pub(crate) fn refuse_anonymous(&self, refusal: &HttpRefusal, from: IpAddr) -> Response {
+        self.refuse(refusal, from, &RequestInfo::default())
     }
 
-    fn refuse(&self, refusal: &Refusal, from: IpAddr, knock: &Knock) -> Response {
-        self.refusals.note(refusal, from, knock.caller.as_ref());
-        refusal.answer(knock.id.as_ref())
+    fn refuse(&self, refusal: &HttpRefusal, from: IpAddr, info: &RequestInfo) -> Response {
+        self.refusals.record(refusal, from, info.caller.as_ref());
+        refusal.to_response(info.id.as_ref())
     }
 
-    async fn answer(&self, request: Request<Body>, knock: &mut Knock) -> Result<Response, Refusal> {
-        let (mut parts, body) = request.into_parts();
-        self.guard.check_source(&parts.headers)?;
-        let bearer = self.guard.identify(&parts.headers)?;
-        knock.caller = bearer.as_ref().map(|bearer| bearer.caller.clone());
-        let owner = owner(bearer.as_ref()).to_owned();
-        let in_use = self.session(&parts.headers, &owner)?;
-        let caller = knock.caller.clone();
-        parts.extensions.insert(Guest { caller, runs: self.paces.runs(&owner) });
-        if parts.method == Method::POST {
-            return self.post(parts, body, &owner, in_use, knock).await;
-        }
-        self.pace(&owner)?;
-        Ok(self.other(parts, in_use).await)
-    }
-
-    /// A message of a client.
-    async fn post(
+    async fn handle(
         &self,
-        parts: Parts,
+        request: Request<Body>,
+        info: &mut RequestInfo,
+    ) -> Result<Response, HttpRefusal> {
+        let (mut parts, body) = request.into_parts();
+        self.auth.check_source(&parts.headers)?;
+        let bearer = self.auth.identify(&parts.headers)?;
+        info.caller = bearer.as_ref().map(|bearer| bearer.caller.clone());
+        let owner = owner_name(bearer.as_ref()).to_owned();
+        let in_use = self.use_session(&parts.headers, &owner)?;
+        let caller = info.caller.clone();
+        parts
+            .extensions
+            .insert(HttpCaller { caller, run_permits: self.rate_limits.run_permits(&owner) });
+        if parts.method == Method::POST {
+            return self.handle_post(parts, body, &owner, in_use, info).await;
+        }
+        self.check_rate(&owner)?;
+        keep_open(&mut parts)?;
+        Ok(self.handle_other(parts, in_use).await)
+    }
+
+    /// Handles a POST, which carries one JSON-RPC message.
+    async fn handle_post(
+        &self,
+        mut parts: Parts,
         body: Body,
         owner: &str,
-        in_use: Option<InUse>,
-        knock: &mut Knock,
-    ) -> Result<Response, Refusal> {
+        in_use: Option<HttpSessionUse>,
+        info: &mut RequestInfo,
+    ) -> Result<Response, HttpRefusal> {
         let bytes = body::read(&parts.headers, body).await?;
-        let method = look_into(&bytes, knock);
-        self.pace(owner)?;
-        if knock.id.is_some() && self.stopping.is_cancelled() {
-            return Err(Refusal::Stopping);
+        keep_open(&mut parts)?;
+        let message = Message::parse(&bytes);
+        if let Ok(Message::Request { id, .. }) = &message {
+            info.id = Some(id.clone());
         }
-        let begins = method.as_deref() == Some("initialize");
-        if begins {
-            self.make_room(owner).await?;
+        self.check_rate(owner)?;
+        let message = match message {
+            Ok(message) => message,
+            Err(invalid) => return Ok(self.reject_message(&invalid, info)),
+        };
+        let (id, method, params) = match message {
+            Message::Request { id, method, params } => (Some(id), Some(method), params),
+            Message::Notification { method, params } => (None, Some(method), params),
+            Message::Response => (None, None, None),
+        };
+        if id.is_some() && self.stopping.is_cancelled() {
+            self.record_stopping(&bytes, info);
+            return Err(HttpRefusal::Stopping);
         }
-        let call = (method.as_deref() != Some(LISTEN)).then(|| self.calls.token());
-        let (gateway, caller) = (&self.probe.gateway, knock.caller.as_ref());
-        if method.as_deref() == Some("tools/call")
-            && let Some(answer) = express::pass(gateway, &parts.headers, &bytes, caller).await
-        {
-            return Ok(answer.map(|body| Holding::wrap(body, (in_use, call))));
+        let in_flight = match self.register_id(&parts.headers, id.as_ref(), &bytes) {
+            Ok(in_flight) => in_flight,
+            Err(invalid) => return Ok(self.reject_message(&invalid, info)),
+        };
+        let call = (method.as_deref() != Some(SUBSCRIPTIONS_LISTEN)).then(|| self.calls.token());
+        let is_tool_call = method.as_deref() == Some("tools/call");
+        if let (true, Some(id), Some(router)) = (is_tool_call, &id, &self.router) {
+            let (headers, caller) = (&parts.headers, info.caller.as_ref());
+            let answer = execute_tool_request::try_execute(router, headers, (id, params), caller);
+            if let Some(answer) = answer.await {
+                return Ok(answer.map(|body| GuardedBody::wrap(body, (in_use, in_flight, call))));
+            }
         }
-        let request = Request::from_parts(parts, Body::from(bytes));
-        let response = unpack(self.mcp.handle(request).await.map(Body::new)).await;
-        if begins && let Some(id) = session_id(response.headers()) {
-            self.book.begun(id, owner);
+        let raw = is_tool_call.then(|| without_raw_arguments(&bytes, params)).flatten();
+        let for_rmcp = match raw.filter(|_| self.router.is_some()) {
+            None => bytes.clone(),
+            Some((body, arguments)) => {
+                parts.headers.remove(CONTENT_LENGTH);
+                parts.extensions.insert(arguments);
+                body.into()
+            }
+        };
+        if let Err(invalid) = invalid_message::to_typed(&for_rmcp, &bytes) {
+            let invalid = match &id {
+                Some(id) => invalid.with_id(id),
+                None => invalid,
+            };
+            return Ok(self.reject_message(&invalid, info));
         }
-        Ok(response.map(|body| Holding::wrap(body, (in_use, call))))
+        let reservation = match method.as_deref() {
+            Some("initialize") => Some(self.reserve_session(owner).await?),
+            _ => None,
+        };
+        let request = Request::from_parts(parts, Body::from(for_rmcp));
+        let response = unpack_response(self.mcp.handle(request).await.map(Body::new)).await;
+        if let (Some(reservation), Some(id)) = (reservation, session_id(response.headers())) {
+            reservation.commit(id);
+        }
+        Ok(response.map(|body| GuardedBody::wrap(body, (in_use, in_flight, call))))
     }
 
-    /// A client that listens, or ends its session.
-    async fn other(&self, parts: Parts, in_use: Option<InUse>) -> Response {
+    /// Registers the request id in its session; fails if another request in progress has the same id.
+    fn register_id(
+        &self,
+        headers: &HeaderMap,
+        id: Option<&Id>,
+        body: &[u8],
+    ) -> Result<Option<InFlightId>, InvalidMessage> {
+        let (Some(id), Some(session)) = (id, session_id(headers)) else { return Ok(None) };
+        let in_use = || InvalidMessage::id_in_use(body, id);
+        self.in_flight.register(session, id).ok_or_else(in_use).map(Some)
+    }
+
+    /// Records an attempt to call a tool during shutdown.
+    fn record_stopping(&self, body: &[u8], info: &RequestInfo) {
+        let refusal = HttpRefusal::Stopping.message();
+        if let Some(entry) = invalid_message::attempted_call_entry(
+            &RecoveredNames::recover(body),
+            info.caller.as_ref(),
+        ) {
+            self.probe.gateway.try_write_audit_entry(entry.with_denial("CANCELLED", refusal));
+        }
+    }
+
+    /// Answers a body that is no message, and records an attempt to call a tool.
+    fn reject_message(&self, invalid: &InvalidMessage, info: &RequestInfo) -> Response {
+        if let Some(entry) = invalid_message::rejection_entry(invalid, info.caller.as_ref()) {
+            self.probe.gateway.try_write_audit_entry(entry);
+        }
+        let mut response = Response::new(Body::from(invalid.response().into_bytes()));
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
+
+    /// Handles all other methods: GET opens an event stream, DELETE ends the session.
+    async fn handle_other(&self, parts: Parts, in_use: Option<HttpSessionUse>) -> Response {
         let ends = (parts.method == Method::DELETE)
             .then(|| session_id(&parts.headers).map(str::to_owned))
             .flatten();
         let request = Request::from_parts(parts, Body::empty());
-        let response = unpack(self.mcp.handle(request).await.map(Body::new)).await;
+        let response = unpack_response(self.mcp.handle(request).await.map(Body::new)).await;
         if let (Some(id), true) = (ends, response.status().is_success()) {
-            self.book.ended(&id);
+            self.http_sessions.remove(&id);
         }
-        response.map(|body| Holding::wrap(body, in_use))
+        response.map(|body| GuardedBody::wrap(body, in_use))
     }
 
-    /// The session that a request names, if it is the sender's own.
-    fn session(&self, headers: &HeaderMap, owner: &str) -> Result<Option<InUse>, Refusal> {
+    /// Marks the session that the request names as in use; fails if it belongs to another caller.
+    fn use_session(
+        &self,
+        headers: &HeaderMap,
+        owner: &str,
+    ) -> Result<Option<HttpSessionUse>, HttpRefusal> {
         let Some(id) = session_id(headers) else { return Ok(None) };
-        self.book.take_up(id, owner).map(Some).ok_or(Refusal::ForeignSession)
+        self.http_sessions.begin_request(id, owner).map(Some).ok_or(HttpRefusal::ForeignSession)
     }
 
-    fn pace(&self, owner: &str) -> Result<(), Refusal> {
-        let counted = self.paces.count(owner, Instant::now());
-        counted.map_err(|wait_ms| Refusal::TooFast { wait_ms })
+    fn check_rate(&self, owner: &str) -> Result<(), HttpRefusal> {
+        let counted = self.rate_limits.take_request(owner, Instant::now());
+        counted.map_err(|wait_ms| HttpRefusal::TooFast { wait_ms })
     }
 
-    async fn make_room(&self, owner: &str) -> Result<(), Refusal> {
-        match self.book.room(owner) {
-            Room::Free => Ok(()),
-            Room::After(id) => {
-                self.close(&id).await;
-                Ok(())
-            }
-            Room::None => Err(Refusal::TooManySessions),
+    async fn reserve_session(&self, owner: &str) -> Result<HttpSessionReservation, HttpRefusal> {
+        let reservation = self.http_sessions.reserve(owner).ok_or(HttpRefusal::TooManySessions)?;
+        if let Some(id) = reservation.replaced() {
+            self.close_session(id).await;
         }
+        Ok(reservation)
     }
 
-    /// Ends a session. Its client begins another when it next hears that this one is not there.
-    pub(super) async fn close(&self, id: &str) {
-        self.book.ended(id);
-        if let Err(error) = self.sessions.close_session(&id.into()).await {
+    /// Closes a session. The client's next request in it gets a 404, and the client starts another.
+    pub(crate) async fn close_session(&self, id: &str) {
+        self.http_sessions.remove(id);
+        if let Err(error) = self.session_manager.close_session(&id.into()).await {
             tracing::debug!(%error, "a session was over already");
         }
     }
 }
 
-/// Whose sessions and whose pace: the caller's name, or one for all who have none.
-fn owner(bearer: Option<&Bearer>) -> &str {
+/// Keeps the connection open until the response to a complete request has been written.
+fn keep_open(request: &mut Parts) -> Result<(), HttpRefusal> {
+    // Removed from the request, because its session may keep the extensions.
+    let exchange = request.extensions.remove::<Arc<HttpExchange>>();
+    // A connection that is being closed for a new one accepts no requests.
+    if exchange.is_none_or(|exchange| exchange.admit()) {
+        Ok(())
+    } else {
+        Err(HttpRefusal::TooSlow)
+    }
+}
+
+/// Returns the key of sessions and rate limits: the caller's name, empty for callers without a token.
+fn owner_name(bearer: Option<&Bearer>) -> &str {
     bearer.map_or("", |bearer| bearer.caller.name.as_str())
 }
 
 fn session_id(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION_ID)?.to_str().ok()
-}
-
-/// The message's id, for whoever must refuse it, and its method.
-fn look_into(bytes: &Bytes, knock: &mut Knock) -> Option<String> {
-    // What cannot be read here is refused by rmcp, in the protocol's words.
-    let message: Message = serde_json::from_slice(bytes).ok()?;
-    knock.id = message.id.filter(|_| message.method.is_some());
-    message.method
 }

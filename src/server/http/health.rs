@@ -1,29 +1,71 @@
-//! What `/readyz` and `/metrics` look at. They tell numbers and names, never a path, a reason or a secret.
+//! `/healthz`, `/readyz` and `/metrics`: handlers and their data, which are numbers and names only, no paths, reasons or
+//! secrets.
 
 use std::fs;
 use std::sync::Arc;
 
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use rmcp::handler::server::ServerHandler;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
-use super::exposition::{Exposition, Kind};
-use crate::call::Orchestrator;
+use super::frontend::{HttpFrontend, HttpPeer};
+use super::metrics_text::{Exposition, MetricType};
+use crate::delegation::Orchestrator;
 use crate::gateway::Gateway;
-use crate::record::{RUN_BUCKETS, RunRow};
+use crate::telemetry::{RUN_BUCKETS, RunRow};
 
-/// The parts of the process that can say how they are.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Liveness: always 200. Checks nothing, so that a busy server does not look dead.
+pub(crate) async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// Readiness: 200 if calls can be accepted, else 503. Lists the checks, except during shutdown.
+pub(crate) async fn ready<S: ServerHandler>(State(front): State<Arc<HttpFrontend<S>>>) -> Response {
+    if front.stopping.is_cancelled() {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    let probe = front.probe.clone();
+    // The check writes a file, which blocks.
+    let Ok((ready, found)) = spawn_blocking(move || probe.readiness()).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(found)).into_response()
+}
+
+/// Metrics for Prometheus.
+pub(crate) async fn metrics<S: ServerHandler>(
+    State(front): State<Arc<HttpFrontend<S>>>,
+    Extension(HttpPeer(peer)): Extension<HttpPeer>,
+    headers: HeaderMap,
+) -> Response {
+    match front.admit_to_metrics(&headers) {
+        Ok(()) => ([(CONTENT_TYPE, PROMETHEUS)], front.probe.metrics(front.http_sessions.len()))
+            .into_response(),
+        Err(refusal) => front.refuse_anonymous(&refusal, peer.ip()),
+    }
+}
+
+/// Sources of the health checks and metrics.
 #[derive(Clone)]
-pub struct Probe {
-    /// The gateway.
+pub struct HealthProbe {
     pub gateway: Arc<Gateway>,
-    /// What runs agents; `adjutant gateway` has none.
+    /// `None` in `adjutant gateway`, which runs no agents.
     pub orchestrator: Option<Arc<Orchestrator>>,
 }
 
-impl Probe {
-    /// Whether calls can be taken, and why not.
-    pub(super) fn readiness(&self) -> (bool, Value) {
+impl HealthProbe {
+    /// Returns true if calls can be accepted, and the result of each check as JSON.
+    pub(crate) fn readiness(&self) -> (bool, Value) {
         let (up, servers) = self.servers_up();
-        let audit = self.gateway.audit_problem().is_none();
+        let audit = self.gateway.audit_error().is_none();
         let mut checks = json!({
             "audit_log": { "ok": audit },
             "servers": { "up": up, "of": servers },
@@ -33,7 +75,7 @@ impl Probe {
             let found = orchestrator.readiness();
             ready &= found.store_writable && found.claude_found;
             let agents =
-                json!({ "ok": true, "agents": found.sound_agents, "broken": found.broken_agents });
+                json!({ "ok": true, "agents": found.valid_agents, "broken": found.invalid_agents });
             checks.insert("catalog".to_owned(), agents);
             checks.insert("store".to_owned(), json!({ "ok": found.store_writable }));
             checks.insert("claude".to_owned(), json!({ "ok": found.claude_found }));
@@ -41,22 +83,22 @@ impl Probe {
         (ready, json!({ "ready": ready, "checks": checks }))
     }
 
-    /// The page for Prometheus; `sessions` and `connections` are the server's own.
-    pub(super) fn metrics(&self, sessions: usize) -> String {
+    /// Returns the page for Prometheus; `sessions` is the number of HTTP sessions.
+    pub(crate) fn metrics(&self, sessions: usize) -> String {
         let mut page = Exposition::default();
-        page.family("adjutant_info", Kind::Gauge, "The version that is running.");
+        page.family("adjutant_info", MetricType::Gauge, "The version that is running.");
         page.sample("adjutant_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         if let Some(orchestrator) = &self.orchestrator {
-            runs(&mut page, &orchestrator.run_rows());
-            queue(&mut page, orchestrator);
+            write_runs(&mut page, &orchestrator.run_rows());
+            write_queue(&mut page, orchestrator);
         }
-        self.calls(&mut page);
-        self.downstream(&mut page);
-        page.family("adjutant_http_sessions", Kind::Gauge, "Sessions of clients over HTTP.");
+        self.write_calls(&mut page);
+        self.write_downstream(&mut page);
+        page.family("adjutant_http_sessions", MetricType::Gauge, "Sessions of clients over HTTP.");
         page.sample("adjutant_http_sessions", &[], sessions);
         if let Some(bytes) = resident_bytes() {
             let help = "Memory of this process, without its children.";
-            page.family("process_resident_memory_bytes", Kind::Gauge, help);
+            page.family("process_resident_memory_bytes", MetricType::Gauge, help);
             page.sample("process_resident_memory_bytes", &[], bytes);
         }
         page.into_text()
@@ -65,57 +107,66 @@ impl Probe {
     fn servers_up(&self) -> (usize, usize) {
         let states = self.gateway.server_states(&|_| true);
         let servers = states.as_object().into_iter().flatten();
-        let is_up = |states: &Value| entries(states).any(|state| state["state"] == "connected");
+        let is_up =
+            |states: &Value| state_entries(states).any(|state| state["state"] == "connected");
         let up: Vec<bool> = servers.map(|(_, states)| is_up(states)).collect();
         (up.iter().filter(|up| **up).count(), up.len())
     }
 
-    fn calls(&self, page: &mut Exposition) {
+    fn write_calls(&self, page: &mut Exposition) {
         let name = "adjutant_gateway_calls_total";
-        page.family(name, Kind::Counter, "Requests to the gateway, by who asked for what.");
+        page.family(name, MetricType::Counter, "Requests to the gateway, by who asked for what.");
         for call in self.gateway.call_counts() {
-            let decision = if call.ending == "denied" { "deny" } else { "allow" };
+            let decision = if call.outcome == "denied" { "deny" } else { "allow" };
             let labels = [
                 ("agent", call.agent.as_str()),
                 ("server", &call.server),
                 ("tool", &call.tool),
                 ("decision", decision),
-                ("outcome", call.ending),
+                ("outcome", call.outcome),
             ];
             page.sample(name, &labels, call.count);
         }
     }
 
-    fn downstream(&self, page: &mut Exposition) {
+    fn write_downstream(&self, page: &mut Exposition) {
         let states = self.gateway.server_states(&|_| true);
         let all = || {
             let servers = states.as_object().into_iter().flatten();
-            servers.flat_map(|(name, states)| entries(states).map(move |state| (name, state)))
+            servers.flat_map(|(name, states)| state_entries(states).map(move |state| (name, state)))
         };
         let name = "adjutant_downstream_state";
-        page.family(name, Kind::Gauge, "1 for the state that a server behind the gateway is in.");
+        page.family(
+            name,
+            MetricType::Gauge,
+            "1 for the state that a server behind the gateway is in.",
+        );
         for (server, state) in all() {
-            page.sample(name, &labels(server, state, true), 1);
+            page.sample(name, &server_labels(server, state, true), 1);
         }
         let name = "adjutant_downstream_restarts_total";
         page.family(
             name,
-            Kind::Counter,
+            MetricType::Counter,
             "How often a server behind the gateway was started again.",
         );
         for (server, state) in all() {
             let restarts = state["restarts"].as_u64().unwrap_or(0);
-            page.sample(name, &labels(server, state, false), restarts);
+            page.sample(name, &server_labels(server, state, false), restarts);
         }
     }
 }
 
-fn entries(states: &Value) -> impl Iterator<Item = &Value> {
+fn state_entries(states: &Value) -> impl Iterator<Item = &Value> {
     states.as_array().into_iter().flatten()
 }
 
-/// The server, the agent that it is kept for if there is one, and the state it is in.
-fn labels<'a>(server: &'a str, state: &'a Value, with_state: bool) -> Vec<(&'a str, &'a str)> {
+/// Returns the labels of a server: its name, the agent it is private to, and optionally its state.
+fn server_labels<'a>(
+    server: &'a str,
+    state: &'a Value,
+    with_state: bool,
+) -> Vec<(&'a str, &'a str)> {
     let text = |name: &str| state[name].as_str().unwrap_or_default();
     let mut labels = vec![("server", server), ("agent", text("agent"))];
     if with_state {
@@ -124,56 +175,56 @@ fn labels<'a>(server: &'a str, state: &'a Value, with_state: bool) -> Vec<(&'a s
     labels
 }
 
-fn runs(page: &mut Exposition, rows: &[RunRow]) {
+fn write_runs(page: &mut Exposition, rows: &[RunRow]) {
     page.family(
         "adjutant_runs_total",
-        Kind::Counter,
+        MetricType::Counter,
         "Runs that have ended, by agent and outcome.",
     );
     for row in rows {
-        page.sample("adjutant_runs_total", &of(row), row.series.runs);
+        page.sample("adjutant_runs_total", &run_labels(row), row.series.runs);
     }
     page.family(
         "adjutant_run_cost_usd_total",
-        Kind::Counter,
+        MetricType::Counter,
         "What the runs have cost, in dollars.",
     );
     for row in rows {
-        page.sample("adjutant_run_cost_usd_total", &of(row), row.series.cost_usd);
+        page.sample("adjutant_run_cost_usd_total", &run_labels(row), row.series.cost_usd);
     }
-    page.family("adjutant_run_duration_seconds", Kind::Histogram, "How long runs took.");
+    page.family("adjutant_run_duration_seconds", MetricType::Histogram, "How long runs took.");
     for row in rows {
         let bucket = |page: &mut Exposition, end: &str, count: u64| {
-            let labels = [of(row).as_slice(), &[("le", end)]].concat();
+            let labels = [run_labels(row).as_slice(), &[("le", end)]].concat();
             page.sample("adjutant_run_duration_seconds_bucket", &labels, count);
         };
         for (end, count) in RUN_BUCKETS.iter().zip(row.series.buckets) {
             bucket(page, &end.to_string(), count);
         }
         bucket(page, "+Inf", row.series.runs);
-        page.sample("adjutant_run_duration_seconds_sum", &of(row), row.series.seconds);
-        page.sample("adjutant_run_duration_seconds_count", &of(row), row.series.runs);
+        page.sample("adjutant_run_duration_seconds_sum", &run_labels(row), row.series.seconds);
+        page.sample("adjutant_run_duration_seconds_count", &run_labels(row), row.series.runs);
     }
 }
 
-fn of(row: &RunRow) -> [(&str, &str); 2] {
+fn run_labels(row: &RunRow) -> [(&str, &str); 2] {
     [("agent", &row.agent), ("outcome", row.outcome)]
 }
 
-fn queue(page: &mut Exposition, orchestrator: &Orchestrator) {
-    let counts = orchestrator.queue();
-    page.family("adjutant_runs_running", Kind::Gauge, "Runs that are going on.");
+fn write_queue(page: &mut Exposition, orchestrator: &Orchestrator) {
+    let counts = orchestrator.admission_counts();
+    page.family("adjutant_runs_running", MetricType::Gauge, "Runs that are going on.");
     page.sample("adjutant_runs_running", &[], counts.running);
-    let (warm, live) = orchestrator.waiting_processes();
+    let (warm, live) = orchestrator.pooled_processes();
     let name = "adjutant_pool_processes";
-    page.family(name, Kind::Gauge, "Processes that wait for a call.");
+    page.family(name, MetricType::Gauge, "Processes that wait for a call.");
     page.sample(name, &[("kind", "warm")], warm);
     page.sample(name, &[("kind", "live")], live);
-    page.family("adjutant_runs_waiting", Kind::Gauge, "Runs that wait for their turn.");
+    page.family("adjutant_runs_waiting", MetricType::Gauge, "Runs that wait for their turn.");
     page.sample("adjutant_runs_waiting", &[], counts.waiting);
 }
 
-/// What the system says about this process, where it has `/proc`.
+/// Returns the resident memory of this process; `None` without `/proc`.
 fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,84 +1,91 @@
-//! The guard at the door: where a request comes from, and who sent it.
+//! Authentication of HTTP requests: Host, Origin and bearer token.
 
 use axum::http::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
 
 use super::options::HttpOptions;
-use super::refusal::Refusal;
-use crate::identity::{Bearer, TokenBook, TokenRefused};
+use super::refusal::HttpRefusal;
+use crate::identity::{Bearer, TokenAuthenticator, TokenRejection};
 
-/// What is asked of every request before anything of it is read.
+/// Checks on the headers of every request, before its body is read.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(crate) struct AuthLayer {
     hosts: Vec<String>,
     origins: Vec<String>,
-    tokens: TokenBook,
-    open: bool,
+    tokens: TokenAuthenticator,
+    insecure_local: bool,
 }
 
-impl Guard {
-    pub(super) fn new(options: &HttpOptions, tokens: TokenBook) -> Self {
+impl AuthLayer {
+    pub(crate) fn new(options: &HttpOptions, tokens: TokenAuthenticator) -> Self {
         Self {
-            hosts: options.hosts(),
-            origins: options.origins(),
+            hosts: options.accepted_hosts(),
+            origins: options.accepted_origins(),
             tokens,
-            open: options.insecure_local,
+            insecure_local: options.insecure_local,
         }
     }
 
-    /// Refuses a request that calls us by a foreign name, or that a foreign page sent: a browser on this machine
-    /// can be made to do both.
-    pub(super) fn check_source(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let host = single(headers, &HOST).map_err(|()| Refusal::Host)?.ok_or(Refusal::Host)?;
-        let authority: Authority = host.parse().map_err(|_| Refusal::Host)?;
-        if !self.hosts.iter().any(|known| is_host(known, &authority)) {
-            return Err(Refusal::Host);
+    /// Refuses an unknown Host or Origin.
+    ///
+    /// A web page can make a browser on this machine send both: by DNS rebinding, or by a cross-origin request.
+    pub(crate) fn check_source(&self, headers: &HeaderMap) -> Result<(), HttpRefusal> {
+        let host = single_value(headers, &HOST)
+            .map_err(|()| HttpRefusal::Host)?
+            .ok_or(HttpRefusal::Host)?;
+        let authority: Authority = host.parse().map_err(|_| HttpRefusal::Host)?;
+        if !self.hosts.iter().any(|known| host_matches(known, &authority)) {
+            return Err(HttpRefusal::Host);
         }
-        match single(headers, &ORIGIN).map_err(|()| Refusal::Origin)? {
-            Some(origin) if !self.knows_origin(origin) => Err(Refusal::Origin),
+        match single_value(headers, &ORIGIN).map_err(|()| HttpRefusal::Origin)? {
+            Some(origin) if !self.is_known_origin(origin) => Err(HttpRefusal::Origin),
             _ => Ok(()),
         }
     }
 
-    /// Who sent it. Nobody in particular, where tokens are not asked for.
-    pub(super) fn identify(&self, headers: &HeaderMap) -> Result<Option<Bearer>, Refusal> {
-        match single(headers, &AUTHORIZATION).map_err(|()| Refusal::WrongToken)? {
-            None if self.open => Ok(None),
-            None => Err(Refusal::NoToken),
+    /// Returns the owner of the bearer token, or `None` without a token if `--insecure-local` is set.
+    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Option<Bearer>, HttpRefusal> {
+        match single_value(headers, &AUTHORIZATION).map_err(|()| HttpRefusal::WrongToken)? {
+            None if self.insecure_local => Ok(None),
+            None => Err(HttpRefusal::NoToken),
             Some(header) => self.bearer(header).map(Some),
         }
     }
 
-    /// The same for what asks for a token even where callers need none.
-    pub(super) fn require_token(&self, headers: &HeaderMap) -> Result<Bearer, Refusal> {
-        self.identify(headers)?.ok_or(Refusal::NoToken)
+    /// Returns the owner of the bearer token, which is required even with `--insecure-local`.
+    pub(crate) fn require_token(&self, headers: &HeaderMap) -> Result<Bearer, HttpRefusal> {
+        self.identify(headers)?.ok_or(HttpRefusal::NoToken)
     }
 
-    /// How many tokens are good now.
-    pub(super) fn usable_tokens(&self) -> usize {
-        self.tokens.usable()
-    }
-
-    fn bearer(&self, header: &str) -> Result<Bearer, Refusal> {
-        let (scheme, token) = header.split_once(' ').ok_or(Refusal::WrongToken)?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(Refusal::WrongToken);
+    /// Returns the number of valid tokens; 0 if none is needed. The error says what is wrong with the file.
+    pub(crate) fn usable_tokens(&self) -> Result<usize, String> {
+        if self.insecure_local {
+            return Ok(0);
         }
-        self.tokens.bearer(token.trim()).map_err(|refused| match refused {
-            TokenRefused::Unknown => Refusal::WrongToken,
-            TokenRefused::Expired => Refusal::ExpiredToken,
+        self.tokens.unexpired_count().map_err(|error| error.to_string())
+    }
+
+    fn bearer(&self, header: &str) -> Result<Bearer, HttpRefusal> {
+        let (scheme, token) = header.split_once(' ').ok_or(HttpRefusal::WrongToken)?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(HttpRefusal::WrongToken);
+        }
+        self.tokens.authenticate(token.trim()).map_err(|refused| match refused {
+            TokenRejection::Unknown => HttpRefusal::WrongToken,
+            TokenRejection::Expired => HttpRefusal::ExpiredToken,
+            TokenRejection::Unavailable { reason } => HttpRefusal::TokensUnavailable { reason },
         })
     }
 
-    fn knows_origin(&self, origin: &str) -> bool {
+    fn is_known_origin(&self, origin: &str) -> bool {
         let Ok(origin) = origin.parse::<Uri>() else { return false };
-        self.origins.iter().any(|known| is_origin(known, &origin))
+        self.origins.iter().any(|known| origin_matches(known, &origin))
     }
 }
 
-/// The header's value; an error where it stands there twice or is no text.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
+/// Returns the value of a header; an error if the header is repeated or not text.
+fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -87,8 +94,8 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
     }
 }
 
-/// `known` is a host, or a host with the port that must be named with it.
-fn is_host(known: &str, asked: &Authority) -> bool {
+/// Compares a Host with a known one; a port in `known` must match too.
+fn host_matches(known: &str, asked: &Authority) -> bool {
     let bare = |host: &str| host.trim_matches(['[', ']']).to_ascii_lowercase();
     if bare(known) == bare(asked.host()) {
         return true;
@@ -99,19 +106,19 @@ fn is_host(known: &str, asked: &Authority) -> bool {
         && bare(known.host()) == bare(asked.host())
 }
 
-/// `known` is an origin; `:*` in the place of its port stands for any.
-fn is_origin(known: &str, asked: &Uri) -> bool {
+/// Compares an Origin with a known one; the port `:*` in `known` matches any port.
+fn origin_matches(known: &str, asked: &Uri) -> bool {
     let any_port = known.strip_suffix(":*");
     let Ok(known) = any_port.unwrap_or(known).parse::<Uri>() else { return false };
     let host = |uri: &Uri| uri.host().map(str::to_ascii_lowercase);
     asked.scheme_str().is_some()
         && known.scheme_str() == asked.scheme_str()
         && host(&known) == host(asked)
-        && (any_port.is_some() || port(&known) == port(asked))
+        && (any_port.is_some() || effective_port(&known) == effective_port(asked))
 }
 
-/// The port that an origin means, also where it does not say so.
-fn port(origin: &Uri) -> Option<u16> {
+/// Returns the port of an origin, or the default port of its scheme.
+fn effective_port(origin: &Uri) -> Option<u16> {
     let usual = match origin.scheme_str() {
         Some("http") => Some(80),
         Some("https") => Some(443),
@@ -126,12 +133,12 @@ mod tests {
     use axum::http::HeaderValue;
     use test_case::test_case;
 
-    fn guard() -> (tempfile::TempDir, Guard) {
+    fn auth_layer() -> (tempfile::TempDir, AuthLayer) {
         let dir = tempfile::tempdir().unwrap();
         let mut options = HttpOptions::at("127.0.0.1:80").unwrap();
         options.allowed_hosts = vec!["mcp.example.com".into(), "other.example.com:8443".into()];
         options.allowed_origins = vec!["https://app.example.com".into()];
-        let guard = Guard::new(&options, TokenBook::open(dir.path()));
+        let guard = AuthLayer::new(&options, TokenAuthenticator::open(dir.path()));
         (dir, guard)
     }
 
@@ -154,8 +161,8 @@ mod tests {
     #[test_case("localhost.evil.example.com", false)]
     #[test_case("user@localhost", true; "what stands before the host is no host")]
     #[test_case("", false; "empty")]
-    fn j1_hosts(host: &str, good: bool) {
-        let (_dir, guard) = guard();
+    fn j1_only_known_hosts_are_accepted(host: &str, good: bool) {
+        let (_dir, guard) = auth_layer();
         assert_eq!(guard.check_source(&headers(&[("host", host)])).is_ok(), good);
     }
 
@@ -169,20 +176,20 @@ mod tests {
     #[test_case("http://localhost.evil.example.com", false)]
     #[test_case("null", false; "the origin of a file or a sandbox")]
     #[test_case("", false; "empty origin")]
-    fn j1_origins(origin: &str, good: bool) {
-        let (_dir, guard) = guard();
+    fn j1_only_known_origins_are_accepted(origin: &str, good: bool) {
+        let (_dir, guard) = auth_layer();
         let headers = headers(&[("host", "localhost"), ("origin", origin)]);
         assert_eq!(guard.check_source(&headers).is_ok(), good);
     }
 
     #[test]
-    fn j1_a_header_that_stands_there_twice_is_refused() {
-        let (_dir, guard) = guard();
+    fn j1_a_repeated_header_is_refused() {
+        let (_dir, guard) = auth_layer();
         let local = "http://localhost:80";
         let double = headers(&[("host", "localhost"), ("origin", local), ("origin", local)]);
-        assert_eq!(guard.check_source(&double), Err(Refusal::Origin));
+        assert_eq!(guard.check_source(&double), Err(HttpRefusal::Origin));
         let double = headers(&[("host", "localhost"), ("host", "localhost")]);
-        assert_eq!(guard.check_source(&double), Err(Refusal::Host));
-        assert_eq!(guard.check_source(&HeaderMap::new()), Err(Refusal::Host));
+        assert_eq!(guard.check_source(&double), Err(HttpRefusal::Host));
+        assert_eq!(guard.check_source(&HeaderMap::new()), Err(HttpRefusal::Host));
     }
 }

@@ -1,121 +1,206 @@
-//! Whose session is whose, which are in use, and how many there may be.
+//! HTTP sessions: owners, use and limits, and the request ids in use in each.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A session that nobody has used for this long is over. Much longer than a person's pause.
-const IDLE: Duration = Duration::from_mins(30);
+use crate::jsonrpc::Id;
+use crate::util::Mutex;
 
-/// How many sessions there may be.
+/// Idle time after which a session is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(30);
+
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SessionLimits {
-    pub(super) per_caller: usize,
-    pub(super) in_all: usize,
+pub(crate) struct HttpSessionLimits {
+    pub(crate) per_caller: usize,
+    pub(crate) total: usize,
 }
 
-/// Enough for the clients of a team; each costs some ten kilobytes.
-pub(super) const SESSION_LIMITS: SessionLimits = SessionLimits { per_caller: 1_100, in_all: 4_400 };
+/// Limits that suffice for the clients of a team; a session costs some 10 KB.
+pub(crate) const SESSION_LIMITS: HttpSessionLimits =
+    HttpSessionLimits { per_caller: 1_100, total: 4_400 };
 
-/// The sessions of clients that speak a revision with sessions. Clones are the same book.
+/// Sessions of clients with a protocol revision that has sessions. Clones share their state.
 #[derive(Clone, Debug)]
-pub(super) struct SessionBook {
-    limits: SessionLimits,
-    seats: Arc<Mutex<HashMap<String, Seat>>>,
+pub(crate) struct HttpSessions {
+    limits: HttpSessionLimits,
+    table: Arc<Mutex<HttpSessionTable>>,
+}
+
+/// Started and reserved sessions; both count towards the limits.
+#[derive(Debug, Default)]
+struct HttpSessionTable {
+    started: HashMap<String, HttpSession>,
+    /// Number of reserved sessions by owner. No entry is 0.
+    reserved: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct HttpSession {
     owner: String,
-    used: Instant,
-    streams: usize,
+    last_used: Instant,
+    active_requests: usize,
 }
 
-/// Whether there is room for one more session.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// There is.
-    Free,
-    /// If this one, which nobody uses, is closed.
-    After(String),
-    /// There is none: all are in use.
-    None,
-}
-
-impl SessionBook {
-    pub(super) fn new(limits: SessionLimits) -> Self {
-        Self { limits, seats: Arc::default() }
+impl HttpSessions {
+    pub(crate) fn new(limits: HttpSessionLimits) -> Self {
+        Self { limits, table: Arc::default() }
     }
 
-    /// Whether `owner` may begin one more session.
-    pub(super) fn room(&self, owner: &str) -> Room {
-        let seats = self.lock();
-        let own = seats.values().filter(|seat| seat.owner == owner).count();
-        if own < self.limits.per_caller && seats.len() < self.limits.in_all {
-            return Room::Free;
-        }
-        let oldest = seats
-            .iter()
-            .filter(|(_, seat)| seat.owner == owner && seat.streams == 0)
-            .min_by_key(|(_, seat)| seat.used);
-        oldest.map_or(Room::None, |(id, _)| Room::After(id.clone()))
-    }
-
-    /// Notes a session that has begun.
-    pub(super) fn begun(&self, id: &str, owner: &str) {
-        let seat = Seat { owner: owner.to_owned(), used: Instant::now(), streams: 0 };
-        self.lock().insert(id.to_owned(), seat);
-    }
-
-    /// Takes up a session for one request; `None` where somebody else's is meant. An unknown one is
-    /// nobody's: whoever keeps the sessions says so.
-    pub(super) fn take_up(&self, id: &str, owner: &str) -> Option<InUse> {
+    /// Reserves a session. At the limit it replaces the least recently used idle session of `owner`.
+    ///
+    /// Returns `None` if the limit is reached and all sessions of `owner` are in use. Check and reservation are one
+    /// step under the lock: parallel requests cannot exceed the limits together.
+    pub(crate) fn reserve(&self, owner: &str) -> Option<HttpSessionReservation> {
         let mut seats = self.lock();
-        if let Some(seat) = seats.get_mut(id) {
+        let replaced = if seats.is_full(owner, self.limits) {
+            let oldest = seats.oldest_unused(owner)?;
+            seats.started.remove(&oldest);
+            Some(oldest)
+        } else {
+            None
+        };
+        *seats.reserved.entry(owner.to_owned()).or_default() += 1;
+        Some(HttpSessionReservation { sessions: self.clone(), owner: owner.to_owned(), replaced })
+    }
+
+    /// Marks a session as in use by one request; `None` if the session belongs to another caller.
+    ///
+    /// An unknown session is accepted here: rmcp answers 404.
+    pub(crate) fn begin_request(&self, id: &str, owner: &str) -> Option<HttpSessionUse> {
+        let mut seats = self.lock();
+        if let Some(seat) = seats.started.get_mut(id) {
             if seat.owner != owner {
                 return None;
             }
-            seat.streams += 1;
+            seat.active_requests += 1;
         }
-        Some(InUse { book: self.clone(), id: id.to_owned() })
+        Some(HttpSessionUse { sessions: self.clone(), id: id.to_owned() })
     }
 
-    /// Strikes out a session that is over.
-    pub(super) fn ended(&self, id: &str) {
-        self.lock().remove(id);
+    pub(crate) fn remove(&self, id: &str) {
+        self.lock().started.remove(id);
     }
 
-    /// The sessions that nobody has used for long.
-    pub(super) fn forgotten(&self, at: Instant) -> Vec<String> {
-        let is_idle =
-            |seat: &Seat| seat.streams == 0 && at.saturating_duration_since(seat.used) >= IDLE;
+    /// Returns the sessions that have been idle for 30 min.
+    pub(crate) fn idle_sessions(&self, at: Instant) -> Vec<String> {
+        let is_idle = |seat: &HttpSession| {
+            seat.active_requests == 0
+                && at.saturating_duration_since(seat.last_used) >= IDLE_TIMEOUT
+        };
         let seats = self.lock();
-        seats.iter().filter(|(_, seat)| is_idle(seat)).map(|(id, _)| id.clone()).collect()
+        seats.started.iter().filter(|(_, seat)| is_idle(seat)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.lock().len()
+    pub(crate) fn len(&self) -> usize {
+        self.lock().started.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Seat>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HttpSessionTable> {
+        self.table.lock()
     }
 }
 
-/// A session while one of its requests is being answered.
+impl HttpSessionTable {
+    fn is_full(&self, owner: &str, limits: HttpSessionLimits) -> bool {
+        let begun = self.started.values().filter(|seat| seat.owner == owner).count();
+        let own = begun + self.reserved.get(owner).copied().unwrap_or(0);
+        let all = self.started.len() + self.reserved.values().sum::<usize>();
+        own >= limits.per_caller || all >= limits.total
+    }
+
+    fn oldest_unused(&self, owner: &str) -> Option<String> {
+        let unused = self
+            .started
+            .iter()
+            .filter(|(_, seat)| seat.owner == owner && seat.active_requests == 0);
+        unused.min_by_key(|(_, seat)| seat.last_used).map(|(id, _)| id.clone())
+    }
+
+    fn release(&mut self, owner: &str) {
+        if let Some(count) = self.reserved.get_mut(owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.reserved.remove(owner);
+            }
+        }
+    }
+}
+
+/// A session that counts towards the limits before it has started; released when dropped.
 #[derive(Debug)]
-pub(super) struct InUse {
-    book: SessionBook,
+pub(crate) struct HttpSessionReservation {
+    sessions: HttpSessions,
+    owner: String,
+    replaced: Option<String>,
+}
+
+impl HttpSessionReservation {
+    /// Returns the session that was removed to make room and must be closed, if any.
+    pub(crate) fn replaced(&self) -> Option<&str> {
+        self.replaced.as_deref()
+    }
+
+    /// Replaces the reservation by the session that has started.
+    pub(crate) fn commit(self, id: &str) {
+        let seat = HttpSession {
+            owner: self.owner.clone(),
+            last_used: Instant::now(),
+            active_requests: 0,
+        };
+        // `self` is dropped after the insertion, so that the session counts at every moment.
+        self.sessions.lock().started.insert(id.to_owned(), seat);
+    }
+}
+
+impl Drop for HttpSessionReservation {
+    fn drop(&mut self) {
+        self.sessions.lock().release(&self.owner);
+    }
+}
+
+/// Use of a session by one request; ends when dropped.
+#[derive(Debug)]
+pub(crate) struct HttpSessionUse {
+    sessions: HttpSessions,
     id: String,
 }
 
-impl Drop for InUse {
+impl Drop for HttpSessionUse {
     fn drop(&mut self) {
-        if let Some(seat) = self.book.lock().get_mut(&self.id) {
-            seat.streams = seat.streams.saturating_sub(1);
-            seat.used = Instant::now();
+        if let Some(seat) = self.sessions.lock().started.get_mut(&self.id) {
+            seat.active_requests = seat.active_requests.saturating_sub(1);
+            seat.last_used = Instant::now();
         }
+    }
+}
+
+/// Ids of all requests in progress, with their sessions.
+#[derive(Clone, Default)]
+pub(crate) struct InFlight(Arc<Mutex<HashSet<(String, Id)>>>);
+
+/// A registered request id; released when dropped.
+pub(crate) struct InFlightId {
+    registry: InFlight,
+    key: (String, Id),
+}
+
+impl InFlight {
+    /// Registers an id; `None` if a request of the same session already uses it.
+    pub(crate) fn register(&self, session: &str, id: &Id) -> Option<InFlightId> {
+        let key = (session.to_owned(), id.clone());
+        let is_free = self.with(|ids| ids.insert(key.clone()));
+        is_free.then(|| InFlightId { registry: self.clone(), key })
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut HashSet<(String, Id)>) -> T) -> T {
+        act(&mut self.0.lock())
+    }
+}
+
+impl Drop for InFlightId {
+    fn drop(&mut self) {
+        self.registry.with(|ids| ids.remove(&self.key));
     }
 }
 
@@ -123,43 +208,67 @@ impl Drop for InUse {
 mod tests {
     use super::*;
 
-    fn book() -> SessionBook {
-        SessionBook::new(SessionLimits { per_caller: 2, in_all: 3 })
+    fn http_sessions() -> HttpSessions {
+        HttpSessions::new(HttpSessionLimits { per_caller: 2, total: 3 })
     }
 
     #[test]
-    fn j3_a_session_is_its_owners_alone() {
-        let book = book();
-        book.begun("one", "a");
-        assert!(book.take_up("one", "b").is_none());
-        assert!(book.take_up("one", "a").is_some());
-        assert!(book.take_up("unknown", "b").is_some(), "rmcp answers 404 to that");
+    fn j3_a_session_belongs_only_to_its_owner() {
+        let book = http_sessions();
+        book.reserve("a").unwrap().commit("one");
+        assert!(book.begin_request("one", "b").is_none());
+        assert!(book.begin_request("one", "a").is_some());
+        assert!(book.begin_request("unknown", "b").is_some(), "rmcp answers 404 to that");
     }
 
     #[test]
-    fn j4_sessions_are_bounded_and_the_oldest_unused_one_makes_room() {
-        let book = book();
-        book.begun("one", "a");
-        book.begun("two", "a");
-        let using = book.take_up("one", "a");
-        assert_eq!(book.room("a"), Room::After("two".into()));
-        let _also = book.take_up("two", "a");
-        assert_eq!(book.room("a"), Room::None);
-        assert_eq!(book.room("b"), Room::Free);
+    fn j4_sessions_are_limited_and_the_oldest_unused_one_is_replaced() {
+        let book = http_sessions();
+        book.reserve("a").unwrap().commit("one");
+        book.reserve("a").unwrap().commit("two");
+        let using = book.begin_request("one", "a");
+        let instead = book.reserve("a").unwrap();
+        assert_eq!(instead.replaced(), Some("two"));
+        instead.commit("three");
+        let _also = book.begin_request("three", "a");
+        assert!(book.reserve("a").is_none(), "all are in use");
+        assert_eq!(book.reserve("b").unwrap().replaced(), None);
         drop(using);
-        assert_eq!(book.room("a"), Room::After("one".into()));
-        book.ended("one");
-        assert_eq!(book.room("a"), Room::Free);
+        assert_eq!(book.reserve("a").unwrap().replaced(), Some("one"));
     }
 
     #[test]
-    fn a_session_in_use_is_never_forgotten() {
-        let book = book();
-        book.begun("one", "a");
-        let later = Instant::now() + IDLE;
-        let using = book.take_up("one", "a");
-        assert!(book.forgotten(later).is_empty(), "a call may take longer than any pause");
+    fn defect_23_a_reserved_session_counts_towards_the_limits() {
+        let book = http_sessions();
+        let (first, second) = (book.reserve("a").unwrap(), book.reserve("a").unwrap());
+        assert!(book.reserve("a").is_none(), "two are all that one caller may have");
+        let _other = book.reserve("b").unwrap();
+        assert!(book.reserve("c").is_none(), "three are all that there may be");
+        drop(first);
+        second.commit("one");
+        assert_eq!(book.reserve("a").unwrap().replaced(), None, "one place was given back");
+        assert_eq!((book.len(), book.lock().reserved.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_session_in_use_never_becomes_idle() {
+        let book = http_sessions();
+        book.reserve("a").unwrap().commit("one");
+        let later = Instant::now() + IDLE_TIMEOUT;
+        let using = book.begin_request("one", "a");
+        assert!(book.idle_sessions(later).is_empty(), "a call may take longer than any pause");
         drop(using);
-        assert_eq!(book.forgotten(later + IDLE), ["one"]);
+        assert_eq!(book.idle_sessions(later + IDLE_TIMEOUT), ["one"]);
+    }
+
+    #[test]
+    fn an_id_is_in_use_in_its_session_until_its_request_ends() {
+        let all = InFlight::default();
+        let id = Id::Number(1);
+        let first = all.register("a", &id);
+        assert!(first.is_some() && all.register("a", &id).is_none());
+        assert!(all.register("b", &id).is_some());
+        drop(first);
+        assert!(all.register("a", &id).is_some());
     }
 }

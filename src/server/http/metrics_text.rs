@@ -1,49 +1,48 @@
-//! The text that Prometheus reads, written plainly: families with their help and type, and samples with labels.
+//! Text format of Prometheus: metric families with help and type, samples with labels.
 
 use std::fmt::{Display, Write};
 
-/// A page under construction.
+/// Builder for a page of metrics.
 #[derive(Debug, Default)]
-pub(super) struct Exposition(String);
+pub(crate) struct Exposition(String);
 
-/// What a family's numbers mean.
+/// Type of a metric family.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(crate) enum MetricType {
     Counter,
     Gauge,
     Histogram,
 }
 
 impl Exposition {
-    /// Begins a family; its samples follow.
-    pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+    /// Starts a family; its samples must follow.
+    pub(crate) fn family(&mut self, name: &str, kind: MetricType, help: &str) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricType::Counter => "counter",
+            MetricType::Gauge => "gauge",
+            MetricType::Histogram => "histogram",
         };
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// One number.
-    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    /// Adds a sample to the current family. Label values are escaped.
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0.push_str(name);
         for (place, (label, text)) in labels.iter().enumerate() {
             let open = if place == 0 { '{' } else { ',' };
-            let _ = write!(self.0, "{open}{label}=\"{}\"", escaped(text));
+            let _ = write!(self.0, "{open}{label}=\"{}\"", escape_label_value(text));
         }
         let close = if labels.is_empty() { "" } else { "}" };
         let _ = writeln!(self.0, "{close} {value}");
     }
 
-    /// The page.
-    pub(super) fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.0
     }
 }
 
-/// A name can hold anything; a line holds one sample.
-fn escaped(text: &str) -> String {
+/// Escapes a label value: names can contain any character, and a line holds one sample.
+fn escape_label_value(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
@@ -52,9 +51,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_forge_a_sample() {
+    fn label_values_cannot_forge_a_sample() {
         let mut page = Exposition::default();
-        page.family("x_total", Kind::Counter, "Things.");
+        page.family("x_total", MetricType::Counter, "Things.");
         page.sample("x_total", &[("a", "q\"} 1\nforged 2\\"), ("b", "")], 3);
         let text = page.into_text();
         assert_eq!(

@@ -1,33 +1,26 @@
-//! MCP over Streamable HTTP: who is at the door, how much of it, and when it ends. No decisions about tools.
+//! MCP over Streamable HTTP: authentication, limits and shutdown. Makes no decisions about tools.
 //!
-//! A request meets, in this order: the guard (where from, who), its session's owner, the bounds on its body, its
-//! caller's pace, and then rmcp.
+//! A request passes, in this order: authentication, the ownership check of its session, the limits on its body, the
+//! rate limit of its caller, and rmcp.
 
 mod body;
 mod connection;
-#[path = "metrics_text.rs"]
-mod exposition;
-#[path = "execute_tool_request.rs"]
-mod express;
-#[path = "frontend.rs"]
-mod front;
-#[path = "host_origin_token.rs"]
-mod guard;
+mod connection_table;
+mod execute_tool_request;
+mod frontend;
+mod health;
+mod host_origin_token;
+mod http_sessions;
+mod metrics_text;
 mod options;
-#[path = "rate_limit.rs"]
-mod pace;
-mod pages;
-#[path = "health.rs"]
-mod probe;
+mod rate_limit;
 mod refusal;
-mod refusal_log;
 mod server;
-#[path = "http_sessions.rs"]
-mod session_book;
-mod tls;
-mod unpacking;
 
-pub use options::{HttpOptions, OptionsError, TlsFiles};
-pub(super) use pace::{RunSlot, RunSlots};
-pub use probe::Probe;
-pub use server::{HttpEnd, HttpError, HttpServer};
+pub use health::HealthProbe;
+pub use options::HttpOptions;
+pub use server::{HttpServer, HttpShutdown};
+
+pub(crate) use options::TlsFiles;
+pub(crate) use rate_limit::HttpCaller;
+pub(crate) use server::HttpError;

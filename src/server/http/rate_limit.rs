@@ -1,71 +1,85 @@
-//! How often a caller may ask, and how many runs it may have at once.
+//! Caller of an HTTP request, and limits per caller: requests per second and concurrent runs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// A caller may save up requests for this many seconds, so that a start with many clients is no misdeed.
+use axum::http::request::Parts;
+use rmcp::model::Extensions;
+
+use crate::identity::Caller;
+use crate::outcome::{Code, Failure};
+use crate::util::Mutex;
+
+/// Burst size in seconds of the rate, so that many clients of one caller can start together.
 const BURST_SECONDS: f64 = 5.0;
 
-/// The limits of every caller. There are as many as there are names with tokens.
+/// Rate limits of all callers. The number of entries is bounded by the number of callers with tokens.
 #[derive(Debug)]
-pub(super) struct Paces {
+pub(crate) struct RateLimits {
     per_second: u32,
     runs_at_once: u32,
-    callers: Mutex<HashMap<String, Pace>>,
+    callers: Mutex<HashMap<String, RequestRate>>,
 }
 
 #[derive(Debug)]
-struct Pace {
-    saved: f64,
-    counted: Instant,
-    runs: Arc<RunSlots>,
+struct RequestRate {
+    tokens: f64,
+    refilled_at: Instant,
+    run_permits: Arc<RunPermits>,
 }
 
-impl Paces {
-    /// 0 is no limit.
-    pub(super) fn new(per_second: u32, runs_at_once: u32) -> Self {
+impl RateLimits {
+    /// Creates the limits; 0 means no limit.
+    pub(crate) fn new(per_second: u32, runs_at_once: u32) -> Self {
         Self { per_second, runs_at_once, callers: Mutex::default() }
     }
 
-    /// Counts one request; the error is the milliseconds until the next is taken.
-    pub(super) fn count(&self, caller: &str, at: Instant) -> Result<(), u64> {
+    /// Counts one request. The error is the number of milliseconds until the next request is accepted.
+    pub(crate) fn take_request(&self, caller: &str, at: Instant) -> Result<(), u64> {
         if self.per_second == 0 {
             return Ok(());
         }
-        self.with(caller, at, |pace| pace.take(f64::from(self.per_second), at))
+        self.with_caller(caller, at, |pace| pace.take_token(f64::from(self.per_second), at))
     }
 
-    /// The caller's runs.
-    pub(super) fn runs(&self, caller: &str) -> Arc<RunSlots> {
-        self.with(caller, Instant::now(), |pace| Arc::clone(&pace.runs))
+    pub(crate) fn run_permits(&self, caller: &str) -> Arc<RunPermits> {
+        self.with_caller(caller, Instant::now(), |pace| Arc::clone(&pace.run_permits))
     }
 
-    fn with<R>(&self, caller: &str, at: Instant, work: impl FnOnce(&mut Pace) -> R) -> R {
-        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+    fn with_caller<R>(
+        &self,
+        caller: &str,
+        at: Instant,
+        work: impl FnOnce(&mut RequestRate) -> R,
+    ) -> R {
+        let mut callers = self.callers.lock();
         if let Some(pace) = callers.get_mut(caller) {
             return work(pace);
         }
-        let pace = Pace {
-            saved: f64::from(self.per_second) * BURST_SECONDS,
-            counted: at,
-            runs: Arc::new(RunSlots { most: self.runs_at_once, taken: AtomicU32::new(0) }),
+        let pace = RequestRate {
+            tokens: f64::from(self.per_second) * BURST_SECONDS,
+            refilled_at: at,
+            run_permits: Arc::new(RunPermits {
+                limit: self.runs_at_once,
+                in_use: AtomicU32::new(0),
+            }),
         };
         work(callers.entry(caller.to_owned()).or_insert(pace))
     }
 }
 
-impl Pace {
-    fn take(&mut self, per_second: f64, at: Instant) -> Result<(), u64> {
-        let passed = at.saturating_duration_since(self.counted).as_secs_f64();
-        self.saved = (self.saved + passed * per_second).min(per_second * BURST_SECONDS);
-        self.counted = at;
-        if self.saved >= 1.0 {
-            self.saved -= 1.0;
+impl RequestRate {
+    fn take_token(&mut self, per_second: f64, at: Instant) -> Result<(), u64> {
+        let passed = at.saturating_duration_since(self.refilled_at).as_secs_f64();
+        self.tokens = (self.tokens + passed * per_second).min(per_second * BURST_SECONDS);
+        self.refilled_at = at;
+        if self.tokens >= 1.0 {
+            self.tokens -= 1.0;
             return Ok(());
         }
-        let seconds = (1.0 - self.saved) / per_second;
+        let seconds = (1.0 - self.tokens) / per_second;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -75,30 +89,69 @@ impl Pace {
     }
 }
 
-/// The runs of one caller.
+/// Permits for the concurrent runs of one caller.
 #[derive(Debug)]
-pub(crate) struct RunSlots {
-    most: u32,
-    taken: AtomicU32,
+pub(crate) struct RunPermits {
+    limit: u32,
+    in_use: AtomicU32,
 }
 
-impl RunSlots {
-    /// A place for one more run, given back when dropped; the error is how many there are.
-    pub(crate) fn take(self: &Arc<Self>) -> Result<RunSlot, u32> {
-        let before = self.taken.fetch_add(1, Ordering::AcqRel);
-        let slot = RunSlot(Arc::clone(self));
-        if self.most > 0 && before >= self.most { Err(self.most) } else { Ok(slot) }
+impl RunPermits {
+    /// Takes a permit, which is released when dropped. The error is the limit.
+    pub(crate) fn acquire(self: &Arc<Self>) -> Result<RunPermit, u32> {
+        let before = self.in_use.fetch_add(1, Ordering::AcqRel);
+        let slot = RunPermit(Arc::clone(self));
+        if self.limit > 0 && before >= self.limit { Err(self.limit) } else { Ok(slot) }
     }
 }
 
-/// A place among the runs of a caller.
+/// Permit for one run of a caller.
 #[derive(Debug)]
-pub(crate) struct RunSlot(Arc<RunSlots>);
+pub(crate) struct RunPermit(Arc<RunPermits>);
 
-impl Drop for RunSlot {
+impl Drop for RunPermit {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::AcqRel);
+        self.0.in_use.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// The caller of an HTTP request and its run permits.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpCaller {
+    /// The caller that the token names; `None` if no token was required (`--insecure-local`).
+    pub(crate) caller: Option<Caller>,
+    /// Limit of concurrent runs of this caller.
+    pub(crate) run_permits: Arc<RunPermits>,
+}
+
+impl HttpCaller {
+    /// Returns the HTTP caller of a request; `None` on stdio.
+    fn from_extensions(extensions: &Extensions) -> Option<&Self> {
+        extensions.get::<Parts>()?.extensions.get::<Self>()
+    }
+
+    /// Returns the caller that the token of an HTTP request names; `None` without a token and on stdio.
+    pub(crate) fn caller(extensions: &Extensions) -> Option<Caller> {
+        Self::from_extensions(extensions)?.caller.clone()
+    }
+
+    /// Takes a run permit of the caller of a request; `Ok(None)` on stdio, which has no limit.
+    ///
+    /// # Errors
+    ///
+    /// `TOO_MANY_RUNS` if all permits of the caller are in use.
+    pub(crate) fn acquire_run_permit(
+        extensions: &Extensions,
+    ) -> Result<Option<RunPermit>, Failure> {
+        let Some(http_caller) = Self::from_extensions(extensions) else { return Ok(None) };
+        http_caller.run_permits.acquire().map(Some).map_err(too_many_runs)
+    }
+}
+
+fn too_many_runs(most: u32) -> Failure {
+    let runs = if most == 1 { "run" } else { "runs" };
+    let message = format!("this caller has {most} {runs} going on, as many as it may have at once");
+    Failure::new(Code::TooManyRuns, message, "try again as soon as one of them has answered")
 }
 
 #[cfg(test)]
@@ -108,27 +161,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_that_asks_too_often_learns_when_it_may_again() {
-        let (paces, start) = (Paces::new(10, 0), Instant::now());
+    fn a_rate_limited_caller_gets_the_wait_time() {
+        let (paces, start) = (RateLimits::new(10, 0), Instant::now());
         for _ in 0..50 {
-            assert_eq!(paces.count("bot", start), Ok(()));
+            assert_eq!(paces.take_request("bot", start), Ok(()));
         }
-        assert_eq!(paces.count("bot", start), Err(100));
-        assert_eq!(paces.count("ci", start), Ok(()), "each has a pace of its own");
-        assert_eq!(paces.count("bot", start + Duration::from_millis(100)), Ok(()));
-        assert!(paces.count("bot", start + Duration::from_millis(150)).is_err());
-        assert_eq!(Paces::new(0, 0).count("bot", start), Ok(()));
+        assert_eq!(paces.take_request("bot", start), Err(100));
+        assert_eq!(paces.take_request("ci", start), Ok(()), "each has a pace of its own");
+        assert_eq!(paces.take_request("bot", start + Duration::from_millis(100)), Ok(()));
+        assert!(paces.take_request("bot", start + Duration::from_millis(150)).is_err());
+        assert_eq!(RateLimits::new(0, 0).take_request("bot", start), Ok(()));
     }
 
     #[test]
-    fn a_run_gives_its_place_back() {
-        let runs = Paces::new(0, 2).runs("bot");
-        let (first, _second) = (runs.take().unwrap(), runs.take().unwrap());
-        assert_eq!(runs.take().unwrap_err(), 2);
+    fn a_dropped_permit_is_released() {
+        let runs = RateLimits::new(0, 2).run_permits("bot");
+        let (first, _second) = (runs.acquire().unwrap(), runs.acquire().unwrap());
+        assert_eq!(runs.acquire().unwrap_err(), 2);
         drop(first);
-        assert!(runs.take().is_ok());
-        let unlimited = Paces::new(0, 0).runs("bot");
-        let all: Vec<_> = (0..100).map(|_| unlimited.take().unwrap()).collect();
+        assert!(runs.acquire().is_ok());
+        let unlimited = RateLimits::new(0, 0).run_permits("bot");
+        let all: Vec<_> = (0..100).map(|_| unlimited.acquire().unwrap()).collect();
         assert_eq!(all.len(), 100);
     }
 }

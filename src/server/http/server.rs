@@ -1,4 +1,4 @@
-//! Listening, serving, and an end that lets calls end.
+//! HTTP server: listener, TLS, accept loop and graceful shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,90 +14,124 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::transport::StreamableHttpService;
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::{Error, InconsistentKeys, ServerConfig};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::body::MAX_BODY;
-use super::connection::PATIENCE;
-use super::front::{Front, Peer, mcp};
-use super::guard::Guard;
-use super::options::{HttpOptions, OptionsError};
-use super::pace::Paces;
-use super::probe::Probe;
-use super::refusal_log::RefusalLog;
-use super::session_book::{SESSION_LIMITS, SessionBook};
-use super::{connection, pages, tls};
-use crate::identity::TokenBook;
+use super::body::MAX_BODY_BYTES;
+use super::connection::CONNECTION_TIMEOUTS;
+use super::connection_table::ConnectionTable;
+use super::frontend::{HttpFrontend, HttpPeer, handle_mcp};
+use super::health::HealthProbe;
+use super::host_origin_token::AuthLayer;
+use super::http_sessions::{HttpSessions, InFlight, SESSION_LIMITS};
+use super::options::{HttpOptions, OptionsError, TlsFiles};
+use super::rate_limit::RateLimits;
+use super::refusal::RefusalLog;
+use super::{connection, health};
+use crate::identity::TokenAuthenticator;
+use crate::server::router::CallRouter;
 
-/// Open files that are wanted where the system lets us have them; a connection is one.
-const OPEN_FILES: u64 = 16_384;
-/// Connections at once; the rest waits until one ends.
-const MAX_CONNECTIONS: usize = 8_192;
-/// How long a finished call stays to be asked for again by a client whose connection broke.
-const RESUMABLE: Duration = Duration::from_secs(10);
-/// How often unused sessions are looked for.
-const SWEEP: Duration = Duration::from_mins(1);
-/// After an error of the system, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
-/// For the last bytes of answers, once all calls have ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Soft limit of open files to ask for; every connection needs one.
+const WANTED_OPEN_FILES: u64 = 16_384;
+/// Limit on connections, reduced to half of the limit of open files: runs and servers need files too.
+const MAX_CONNECTIONS: u64 = 8_192;
+/// Connections that the kernel queues before the server accepts them.
+///
+/// With the 128 of `TcpListener::bind` a burst of clients loses packets, and each client retries only after 1 s.
+const BACKLOG: u32 = 1_024;
+/// Retention of the response of a finished call, for a client that reconnects.
+const RESULT_RETENTION: Duration = Duration::from_secs(10);
+/// Interval of the search for idle sessions.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
+/// Pause after a system error of `accept`, such as too many open files.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Time limit for sending the last responses after all calls have ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A port that is listened at, not served yet.
+/// A bound listener that is not served yet.
 pub struct HttpServer {
     listener: TcpListener,
     address: SocketAddr,
     options: HttpOptions,
-    guard: Guard,
+    auth: AuthLayer,
     tls: Option<TlsAcceptor>,
 }
 
-/// When serving is to end.
+/// Shutdown signals of the server.
 #[derive(Clone, Debug)]
-pub struct HttpEnd {
-    /// Nothing new is taken; calls may end by themselves.
+pub struct HttpShutdown {
+    /// Accept no new calls; running calls may finish.
     pub stopping: CancellationToken,
-    /// No longer than until this.
+    /// Stop waiting for running calls.
     pub ending: CancellationToken,
 }
 
+fn bind_listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 impl HttpServer {
-    /// Begins to listen, unless that would let anybody in.
-    pub async fn bind(data_dir: &Path, options: HttpOptions) -> Result<Self, HttpError> {
-        let guard = Guard::new(&options, TokenBook::open(data_dir));
-        options.check(guard.usable_tokens())?;
-        let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
+    /// Binds the listener. Rejects unsafe options: see `OptionsError`.
+    ///
+    /// Must be called within a Tokio runtime.
+    pub fn bind(data_dir: &Path, options: HttpOptions) -> Result<Self, HttpError> {
+        let guard = AuthLayer::new(&options, TokenAuthenticator::open(data_dir));
+        let tokens = guard.usable_tokens().map_err(|reason| HttpError::Tokens { reason })?;
+        options.validate(tokens)?;
+        let tls = options.tls.as_ref().map(tls_acceptor).transpose()?;
         let cannot = |source| HttpError::Listen { address: options.address, source };
-        let listener = TcpListener::bind(options.address).await.map_err(cannot)?;
+        let listener = bind_listener(options.address).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        Ok(Self { listener, address, options, guard, tls })
+        Ok(Self { listener, address, options, auth: guard, tls })
     }
 
-    /// Where clients find it.
+    /// Returns the URL of the MCP endpoint.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}/mcp", self.address)
     }
 
-    /// Serves until the end, with a handler for each session or request.
+    /// Serves until `end`, with a handler for each session or request.
+    ///
+    /// After `stopping` it waits for running calls until `ending`, then at most 2 s for their responses.
     pub async fn serve<S: ServerHandler>(
         self,
-        probe: Probe,
+        probe: HealthProbe,
         handler: impl Fn() -> S + Send + Sync + 'static,
-        end: HttpEnd,
+        end: HttpShutdown,
     ) {
-        want_open_files();
-        // Cancelled when all calls are over: ends the streams that would go on for ever.
+        self.serve_with_router(probe, None, handler, end).await;
+    }
+
+    /// Like [`Self::serve`], with a router for the gateway's tools that `handler` offers.
+    pub(crate) async fn serve_with_router<S: ServerHandler>(
+        self,
+        probe: HealthProbe,
+        router: Option<CallRouter>,
+        handler: impl Fn() -> S + Send + Sync + 'static,
+        end: HttpShutdown,
+    ) {
+        let table = ConnectionTable::new(max_connections(raise_open_files()));
+        // Cancelled after all calls have ended; ends event streams, which would stay open otherwise.
         let closing = CancellationToken::new();
         let (listener, tls) = (self.listener, self.tls);
-        let front = front(&self.options, self.guard, probe, handler, &end, &closing);
-        let sweeping = tokio::spawn(sweep(Arc::clone(&front), closing.clone()));
+        let handlers = (router, handler);
+        let front = build_frontend(&self.options, self.auth, probe, handlers, &end, &closing);
+        let sweeping = tokio::spawn(close_idle_sessions(Arc::clone(&front), closing.clone()));
         let connections = TaskTracker::new();
-        let router = router(&front);
-        let accepting = accept(&listener, tls.as_ref(), &router, &connections, &closing);
+        let router = build_router(&front);
+        let accepting =
+            accept_connections(&listener, tls.as_ref(), &router, (&table, &connections), &closing);
         tokio::select! {
             () = accepting => {}
             () = end.stopping.cancelled() => {}
@@ -110,39 +144,41 @@ impl HttpServer {
         }
         closing.cancel();
         connections.close();
-        let _ = timeout(LAST_WORDS, connections.wait()).await;
+        let _ = timeout(DRAIN_TIMEOUT, connections.wait()).await;
         sweeping.abort();
     }
 }
 
-fn front<S: ServerHandler>(
+fn build_frontend<S: ServerHandler>(
     options: &HttpOptions,
-    guard: Guard,
-    probe: Probe,
-    handler: impl Fn() -> S + Send + Sync + 'static,
-    end: &HttpEnd,
+    guard: AuthLayer,
+    probe: HealthProbe,
+    (router, handler): (Option<CallRouter>, impl Fn() -> S + Send + Sync + 'static),
+    end: &HttpShutdown,
     closing: &CancellationToken,
-) -> Arc<Front<S>> {
+) -> Arc<HttpFrontend<S>> {
     let mut sessions = LocalSessionManager::default();
-    // A call in flight does not count as use for rmcp: ours counts, and closes.
+    // rmcp does not count a call in progress as use of its session; `HttpSessions` does and closes idle ones.
     sessions.session_config.keep_alive = None;
-    sessions.session_config.completed_cache_ttl = RESUMABLE;
+    sessions.session_config.completed_cache_ttl = RESULT_RETENTION;
     let sessions = Arc::new(sessions);
     let config = StreamableHttpServerConfig::default()
         .with_json_response(true)
-        .with_max_request_body_bytes(MAX_BODY)
-        // The guard has checked both; this is the second lock.
-        .with_allowed_hosts(options.hosts())
-        .with_allowed_origins(options.origins())
+        .with_max_request_body_bytes(MAX_BODY_BYTES)
+        // Defence in depth: the authentication layer has already checked both.
+        .with_allowed_hosts(options.accepted_hosts())
+        .with_allowed_origins(options.accepted_origins())
         .enforce_origin_validation()
         .with_cancellation_token(closing.clone());
-    Arc::new(Front {
+    Arc::new(HttpFrontend {
         mcp: StreamableHttpService::new(move || Ok(handler()), Arc::clone(&sessions), config),
-        sessions,
-        book: SessionBook::new(SESSION_LIMITS),
-        guard,
-        paces: Paces::new(options.requests_per_second, options.runs_at_once),
+        router,
+        session_manager: sessions,
+        http_sessions: HttpSessions::new(SESSION_LIMITS),
+        auth: guard,
+        rate_limits: RateLimits::new(options.requests_per_second, options.runs_at_once),
         refusals: RefusalLog::new(Arc::clone(&probe.gateway)),
+        in_flight: InFlight::default(),
         calls: TaskTracker::new(),
         stopping: end.stopping.clone(),
         probe,
@@ -150,90 +186,145 @@ fn front<S: ServerHandler>(
     })
 }
 
-fn router<S: ServerHandler>(front: &Arc<Front<S>>) -> Router {
+fn build_router<S: ServerHandler>(front: &Arc<HttpFrontend<S>>) -> Router {
     Router::new()
-        .route("/mcp", any(mcp::<S>))
-        .route("/healthz", get(pages::health))
-        .route("/readyz", get(pages::ready::<S>))
-        .route("/metrics", get(pages::metrics::<S>))
+        .route("/mcp", any(handle_mcp::<S>))
+        .route("/healthz", get(health::health))
+        .route("/readyz", get(health::ready::<S>))
+        .route("/metrics", get(health::metrics::<S>))
         .with_state(Arc::clone(front))
 }
 
-async fn accept(
+async fn accept_connections(
     listener: &TcpListener,
     tls: Option<&TlsAcceptor>,
     router: &Router,
-    connections: &TaskTracker,
+    (table, connections): (&ConnectionTable, &TaskTracker),
     closing: &CancellationToken,
 ) {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let Ok(seat) = Arc::clone(&room).acquire_owned().await else { return };
-        let (stream, peer) = next(listener).await;
-        let router = router.clone().layer(Extension(Peer(peer)));
+        let (stream, peer) = accept_next(listener).await;
+        let connection = table.add().await;
+        let router = router.clone().layer(Extension(HttpPeer(peer)));
         let (tls, closing) = (tls.cloned(), closing.clone());
-        connections.spawn(async move {
-            connection::serve(stream, tls, router, closing, PATIENCE).await;
-            drop(seat);
-        });
+        connections.spawn(connection::serve(
+            stream,
+            connection,
+            tls,
+            router,
+            closing,
+            CONNECTION_TIMEOUTS,
+        ));
     }
 }
 
-/// The next connection. An error is one client's, or passes: a server does not end for it.
-async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+/// Accepts a connection. An error concerns one client or is temporary, so it is logged and retried.
+async fn accept_next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");
-                sleep(PAUSE).await;
+                sleep(ACCEPT_RETRY_INTERVAL).await;
             }
         }
     }
 }
 
-/// Ends sessions that nobody uses any more.
-async fn sweep<S: ServerHandler>(front: Arc<Front<S>>, closing: CancellationToken) {
-    let mut looks = interval(SWEEP);
-    while closing.run_until_cancelled(looks.tick()).await.is_some() {
-        for id in front.book.forgotten(Instant::now()) {
-            front.close(&id).await;
+/// Closes idle sessions once a minute.
+async fn close_idle_sessions<S: ServerHandler>(
+    front: Arc<HttpFrontend<S>>,
+    closing: CancellationToken,
+) {
+    let mut ticks = interval(SWEEP_INTERVAL);
+    while closing.run_until_cancelled(ticks.tick()).await.is_some() {
+        for id in front.http_sessions.idle_sessions(Instant::now()) {
+            front.close_session(&id).await;
         }
     }
 }
 
-/// Many systems allow a thousand files to begin with and more to whoever asks.
-fn want_open_files() {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
-    let wanted = OPEN_FILES.min(hard);
-    if soft < wanted
-        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)
-    {
-        tracing::debug!(%error, "only {soft} files can be open at once");
+/// Raises the soft limit of open files, 1,024 on many systems, and returns the limit in force.
+fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return WANTED_OPEN_FILES };
+    let wanted = WANTED_OPEN_FILES.min(hard);
+    if soft >= wanted {
+        return soft;
+    }
+    match setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) {
+        Ok(()) => wanted,
+        Err(error) => {
+            tracing::debug!(%error, "only {soft} files can be open at once");
+            soft
+        }
     }
 }
 
-/// Why HTTP cannot be served.
+fn max_connections(open_files: u64) -> usize {
+    usize::try_from(MAX_CONNECTIONS.min(open_files / 2)).unwrap_or(usize::MAX).max(1)
+}
+
+/// Error of starting the HTTP server.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// It was asked for in a way that is not safe, or makes no sense.
+    /// The options are invalid or unsafe.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The address cannot be had.
+    /// The tokens cannot be read.
+    #[error("{reason}")]
+    Tokens {
+        /// The file and what is wrong with it.
+        reason: String,
+    },
+    /// The address cannot be bound.
     #[error("{address} cannot be listened at: is something else there already?")]
     Listen {
-        /// The address.
+        /// The listen address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The certificate or the key.
+    /// The certificate or the key cannot be used.
     #[error("`{}` cannot be used for TLS: {reason}; give a certificate and its key as PEM files", path.display())]
     Tls {
-        /// The file.
+        /// File of the certificate or the key.
         path: PathBuf,
-        /// Why not.
+        /// Reason, for the user.
         reason: String,
     },
+}
+
+/// Returns an acceptor with the certificate and key of `files`.
+pub(crate) fn tls_acceptor(files: &TlsFiles) -> Result<TlsAcceptor, HttpError> {
+    let certificates = CertificateDer::pem_file_iter(&files.certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unreadable(&files.certificate, &error, "certificate"))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| unreadable(&files.key, &error, "private key"))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
+        .map_err(|error| unusable(files, &error))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn unreadable(path: &Path, error: &pem::Error, wanted: &str) -> HttpError {
+    let reason = match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => format!("there is no {wanted} in it"),
+        other => other.to_string(),
+    };
+    HttpError::Tls { path: path.to_path_buf(), reason }
+}
+
+fn unusable(files: &TlsFiles, error: &Error) -> HttpError {
+    let reason = match error {
+        Error::NoCertificatesPresented => "there is no certificate in it".to_owned(),
+        Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            format!("the key is not the certificate's (`{}`)", files.key.display())
+        }
+        other => other.to_string(),
+    };
+    HttpError::Tls { path: files.certificate.clone(), reason }
 }

@@ -1,342 +1,438 @@
-//! `execute_tool` past everything that it does not need.
+//! The stdio connection of a client: reads lines, routes them to the gateway or to rmcp, writes the responses.
 //!
-//! rmcp takes each message apart into typed values, hands it from task to task and puts the answer together again; for a
-//! call that is only passed on, that cost several times the call itself. Here the lines of a caller are looked at first:
-//! a call of `execute_tool` goes straight to the gateway, which judges, records and calls as it always does, and its answer
-//! goes out as the bytes that the server wrote. Every other line, and every call that is in any way out of the ordinary,
-//! is rmcp's.
+//! `execute_tool` goes to the [`CallRouter`], because rmcp's typed values and tasks cost several times the call itself. All
+//! other messages, and the first ones of a connection, go to rmcp through the [`TypedBridge`].
+//!
+//! - Every line is parsed here first. An invalid one is audited if it names a tool, and answered with a JSON-RPC error:
+//!   at most 10 parse errors in any second.
+//! - A request id stays in use until its work has ended; a second request with that id is rejected.
+//! - Backpressure: reading pauses above 4096 concurrent calls of `execute_tool` or 1 MiB of unwritten output.
+//! - A line longer than 64 MiB is rejected and not kept in memory.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::future::ready;
 use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use memchr::memmem::{self, Finder};
-use rmcp::RoleServer;
-use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::model::{ClientJsonRpcMessage, GetExtensions, JsonRpcMessage, ProgressNotificationParam};
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::io::{
-    AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream, duplex,
-};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::call_line::{Call, Revision, answer, begins_sessionless};
-use super::gateway_tools::{EXECUTE_TOOL, PROGRESS_WAITING};
-use super::{log_messages, unreadable};
-use crate::gateway::{Execute, Gateway, LogRelay, Outbox, Reply, Who, telling};
-use crate::identity::{Caller, Doubt};
+use super::active_requests::ActiveRequests;
+use super::typed_bridge::TypedBridge;
+use crate::gateway::LogSubscription;
+use crate::jsonrpc::{Frame, FrameWriter, Id, InvalidMessage, LineJson, Message};
+use crate::server::router::{
+    CallRouter, ExecuteToolCall, ProtocolRevision, is_stateless_start, response_frame,
+    without_raw_arguments,
+};
+use crate::server::{change_notifications, invalid_message};
 
-/// What rmcp has not read yet of the lines that are its own.
-const RMCP_BUFFER: usize = 64 * 1024;
-/// Longer lines are rmcp's, which knows what is too long.
-const LONGEST_LINE: usize = 8 << 20;
-/// As long as a line may be that is refused with an answer; longer ones are dropped.
-const MOST_BYTES: usize = 64 << 20;
-/// Calls on their way at once; nothing more is read before one of them has ended.
-const MOST_CALLS: usize = 4096;
-/// A caller that takes nothing for so long is not there any more.
-const READ_PATIENCE: Duration = Duration::from_mins(10);
-/// How long calls have for their answers once the caller has said its last word.
-pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
-/// How long the last answers may take to go out.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Size of the read buffer.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Messages that rmcp has not taken yet; above it, reading pauses.
+const MAX_BRIDGED_MESSAGES: usize = 8;
+/// The longest line that is accepted, 64 MiB.
+const MAX_LINE_BYTES: usize = 64 << 20;
+/// Bytes kept of a longer line, from which its id and tool are recovered.
+const RECOVERY_PREFIX_BYTES: usize = 4 << 10;
+/// Responses to parse errors in any second; further errors get none, so that garbage input causes little output.
+const MAX_PARSE_ERRORS_PER_SECOND: usize = 10;
+/// Capacity to which the line buffer is shrunk after each line.
+const MAX_KEPT_BUFFER: usize = 256 << 10;
+/// Concurrent calls of `execute_tool`; at this number no further line is read until one has ended.
+const MAX_CONCURRENT_CALLS: usize = 4096;
+/// Time after which a write that the client does not read fails the connection.
+const CLIENT_READ_TIMEOUT: Duration = Duration::from_mins(10);
+/// Time for running calls to complete after the client has closed stdin.
+pub(crate) const CALL_GRACE_PERIOD: Duration = Duration::from_secs(5);
+/// Time to write the remaining responses before the connection is closed.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a fast call needs to know of the server it comes in by.
-pub(super) trait Desk: Send + Sync + 'static {
-    /// The gateway, where its tools are offered.
-    fn gateway(&self) -> Option<&Gateway>;
-
-    /// Who makes the call with this id of Claude Code; what was attested about it is used up.
-    fn caller(&self, tool_use_id: Option<String>) -> Result<Caller, Doubt>;
-
-    /// How the caller hears what servers log, where it may.
-    fn log_relay(&self) -> Option<&LogRelay>;
-}
-
-/// The lines between a caller and us, with a lane of their own for calls that are only passed on.
-pub(super) struct FastLane {
-    outbox: Outbox,
+/// The stdio connection of one client.
+pub(crate) struct StdioConnection {
+    writer: FrameWriter,
     calls: TaskTracker,
-    going_on: GoingOn,
+    requests: ActiveRequests,
 }
 
-impl FastLane {
-    /// Takes a connection over; what it gives back is the rest of it, for rmcp.
-    pub(super) fn open<D: Desk>(
-        desk: Arc<D>,
+impl StdioConnection {
+    /// Starts the reader and writer tasks; returns the connection and the transport for rmcp.
+    pub(crate) fn start(
+        router: CallRouter,
+        logs: Option<Arc<LogSubscription>>,
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,
-    ) -> (Self, AsyncRwTransport<RoleServer, DuplexStream, WholeLines>) {
-        let outbox = Outbox::default();
+    ) -> (Self, TypedBridge) {
+        let (writer, requests) = (FrameWriter::default(), ActiveRequests::default());
         let calls = TaskTracker::new();
-        tokio::spawn(outbox.clone().drain(output, READ_PATIENCE));
-        let (rest, for_rmcp) = duplex(RMCP_BUFFER);
-        let lane = Self { outbox: outbox.clone(), calls, going_on: GoingOn::default() };
-        let sorter = Sorter {
-            desk,
-            rest,
-            outbox: outbox.clone(),
-            calls: lane.calls.clone(),
-            going_on: Arc::clone(&lane.going_on),
-            words: Words::default(),
-            begun: None,
+        tokio::spawn(writer.clone().run_writer(output, CLIENT_READ_TIMEOUT));
+        let (to_rmcp, messages) = mpsc::channel(MAX_BRIDGED_MESSAGES);
+        let lines = LineRouter {
+            router,
+            logs,
+            to_rmcp,
+            writer: writer.clone(),
+            calls: calls.clone(),
+            requests: requests.clone(),
+            parse_errors: ParseErrorLimiter::default(),
+            lifecycle: Lifecycle::Unselected,
         };
-        tokio::spawn(sorter.sort(BufReader::with_capacity(RMCP_BUFFER, input)));
-        let output = WholeLines { outbox, line: Vec::new() };
-        let rest = AsyncRwTransport::new_server(for_rmcp, output);
-        (lane, rest.with_max_line_length(MOST_BYTES))
+        tokio::spawn(lines.run(BufReader::with_capacity(BUFFER_BYTES, input)));
+        let bridge = TypedBridge::new(messages, writer.clone(), requests.clone());
+        (Self { writer, calls, requests }, bridge)
     }
 
-    /// Lets calls end within `grace` and their answers go out; then nothing more is said.
-    pub(super) async fn close(self, grace: Duration) {
+    /// Closes the connection: waits at most `grace` for calls of `execute_tool` and cancels the rest, then at most 2 s until the
+    /// responses are written.
+    pub(crate) async fn close(self, grace: Duration) {
         self.calls.close();
         if timeout(grace, self.calls.wait()).await.is_err() {
-            let mut going_on = lock(&self.going_on);
-            going_on.is_over = true;
-            going_on.calls.values().for_each(CancellationToken::cancel);
+            self.requests.cancel_all();
         }
-        let _ = timeout(LAST_WORDS, self.outbox.flushed()).await;
-        self.outbox.close();
+        let _ = timeout(FLUSH_TIMEOUT, self.writer.wait_until_flushed()).await;
+        self.writer.close();
     }
 }
 
-type GoingOn = Arc<Mutex<Going>>;
-
-/// Fast calls that have begun and not ended.
-#[derive(Default)]
-struct Going {
-    /// By their ids, as they were written.
-    calls: HashMap<Arc<str>, CancellationToken>,
-    /// Set when nothing new may begin.
-    is_over: bool,
-}
-
-/// Looks at each line and decides whose it is.
-struct Sorter<D> {
-    desk: Arc<D>,
-    rest: DuplexStream,
-    outbox: Outbox,
+/// The reader task: validates each line and routes it.
+struct LineRouter {
+    router: CallRouter,
+    /// The log messages of downstream servers; `None` if this client does not get any.
+    logs: Option<Arc<LogSubscription>>,
+    to_rmcp: mpsc::Sender<ClientJsonRpcMessage>,
+    writer: FrameWriter,
     calls: TaskTracker,
-    going_on: GoingOn,
-    words: Words,
-    /// How the caller has begun, which is rmcp's business; `None` before that.
-    begun: Option<Revision>,
+    requests: ActiveRequests,
+    parse_errors: ParseErrorLimiter,
+    lifecycle: Lifecycle,
 }
 
-/// What is looked for in every line.
-struct Words {
-    taken_back: Finder<'static>,
-    execute_tool: Finder<'static>,
+/// The lifecycle of a connection. rmcp must see the request that selects it before anything else is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lifecycle {
+    Unselected,
+    /// `initialize` was sent, `notifications/initialized` was not.
+    Initializing,
+    Selected(ProtocolRevision),
 }
 
-impl Default for Words {
-    fn default() -> Self {
-        Self {
-            taken_back: Finder::new(b"\"notifications/cancelled\""),
-            execute_tool: Finder::new(EXECUTE_TOOL),
+/// Limits the responses to parse errors to [`MAX_PARSE_ERRORS_PER_SECOND`] in any second (sliding window).
+#[derive(Default)]
+struct ParseErrorLimiter {
+    /// Times of the last responses, oldest first; at most [`MAX_PARSE_ERRORS_PER_SECOND`].
+    response_times: VecDeque<Instant>,
+    /// Set while errors get no response, so that this is logged once.
+    is_over_limit: bool,
+}
+
+impl ParseErrorLimiter {
+    /// Returns `true` if the parse error may be answered, and counts it.
+    fn try_acquire(&mut self, now: Instant) -> bool {
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < Duration::from_secs(1);
+        while self.response_times.front().is_some_and(|at| !is_recent(at)) {
+            self.response_times.pop_front();
         }
+        let may_answer = self.response_times.len() < MAX_PARSE_ERRORS_PER_SECOND;
+        if may_answer {
+            self.response_times.push_back(now);
+        } else if !self.is_over_limit {
+            tracing::warn!("the client sends many lines that are not JSON; most get no response");
+        }
+        self.is_over_limit = !may_answer;
+        may_answer
     }
 }
 
-impl<D: Desk> Sorter<D> {
-    async fn sort(mut self, mut input: BufReader<impl AsyncRead + Unpin>) {
-        let mut line = Vec::new();
+/// The destination of a line.
+enum LineRoute {
+    /// Handled here; nothing left to do.
+    Handled,
+    /// Goes to rmcp.
+    Forward(Box<ClientJsonRpcMessage>),
+    Reject(InvalidMessage),
+}
+
+impl LineRouter {
+    async fn run(mut self, mut input: BufReader<impl AsyncRead + Unpin>) {
+        let mut partial_line = Vec::new();
+        let mut is_too_long = false;
         loop {
             let Ok(available) = input.fill_buf().await else { return };
             if available.is_empty() {
+                // The last line may lack its LF.
+                let _ = match is_too_long {
+                    true => self.reject_too_long(&partial_line),
+                    false => self.handle_line(&partial_line).await,
+                };
                 return;
             }
             let end = memchr::memchr(b'\n', available);
             let taken = end.map_or(available.len(), |end| end + 1);
             let piece = available.get(..taken).unwrap_or_default();
-            let whole = end.is_some() && line.is_empty();
-            if !whole {
-                line.extend_from_slice(piece);
-            }
-            let ours = match end {
-                Some(_) if whole => self.is_ours(piece) || self.refuses(piece),
-                Some(_) => self.is_ours(&line) || self.refuses(&line),
-                None => false,
-            };
-            let passed_on = match (end, ours) {
-                (_, true) => Ok(()),
-                (Some(_), false) if whole => self.rest.write_all(piece).await,
-                (Some(_), false) => self.rest.write_all(&line).await,
-                // A line without end is rmcp's to refuse.
-                (None, _) if line.len() > LONGEST_LINE => self.rest.write_all(&line).await,
-                (None, _) => {
-                    input.consume(taken);
-                    continue;
+            let handled = if end.is_some() && partial_line.is_empty() {
+                self.handle_line(piece).await
+            } else {
+                if !is_too_long {
+                    partial_line.extend_from_slice(piece);
+                }
+                if partial_line.len() > MAX_LINE_BYTES {
+                    is_too_long = true;
+                    partial_line.truncate(RECOVERY_PREFIX_BYTES);
+                    partial_line.shrink_to_fit();
+                }
+                match end {
+                    None => Ok(()),
+                    Some(_) if std::mem::take(&mut is_too_long) => {
+                        self.reject_too_long(&partial_line)
+                    }
+                    Some(_) => self.handle_line(&partial_line).await,
                 }
             };
+            if end.is_some() {
+                partial_line.clear();
+                partial_line.shrink_to(MAX_KEPT_BUFFER);
+            }
             input.consume(taken);
-            line.clear();
-            if passed_on.is_err() || self.room().await.is_err() {
+            if handled.is_err() || (end.is_some() && self.wait_for_room().await.is_err()) {
                 return;
             }
         }
     }
 
-    /// Waits until there is room for another answer and another call.
-    async fn room(&self) -> io::Result<()> {
-        while self.calls.len() >= MOST_CALLS {
+    async fn handle_line(&mut self, line: &[u8]) -> io::Result<()> {
+        if line.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        match self.route(line) {
+            LineRoute::Handled => Ok(()),
+            LineRoute::Forward(message) => {
+                self.to_rmcp.send(*message).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+            }
+            LineRoute::Reject(refused) => self.reject(&refused),
+        }
+    }
+
+    fn reject_too_long(&mut self, begin: &[u8]) -> io::Result<()> {
+        let sentence = format!("it is longer than {} MiB", MAX_LINE_BYTES >> 20);
+        self.reject(&InvalidMessage::parse_error(begin, &sentence))
+    }
+
+    fn reject(&mut self, refused: &InvalidMessage) -> io::Result<()> {
+        if let Some(entry) = invalid_message::rejection_entry(refused, None) {
+            self.router.gateway.try_write_audit_entry(entry);
+        }
+        let is_parse_error = refused.code == InvalidMessage::PARSE_ERROR;
+        if is_parse_error && !self.parse_errors.try_acquire(Instant::now()) {
+            return Ok(());
+        }
+        self.writer.push(&refused.response())
+    }
+
+    /// Waits until fewer than 4096 calls of `execute_tool` are active and the output queue has room.
+    async fn wait_for_room(&self) -> io::Result<()> {
+        while self.calls.len() >= MAX_CONCURRENT_CALLS {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        self.outbox.room().await
+        self.writer.wait_for_room().await
     }
 
-    fn is_ours(&mut self, line: &[u8]) -> bool {
-        let Some(revision) = self.begun else {
-            self.begins(line);
-            return false;
+    fn route(&mut self, line: &[u8]) -> LineRoute {
+        match Message::parse(line) {
+            Ok(Message::Request { id, method, params }) => {
+                self.route_request(line, &id, &method, params)
+            }
+            Ok(Message::Notification { method, params }) => {
+                self.route_notification(line, &method, params)
+            }
+            Ok(Message::Response) => route_response_to_rmcp(line),
+            Err(refused) => LineRoute::Reject(refused),
+        }
+    }
+
+    fn route_request(
+        &mut self,
+        line: &[u8],
+        id: &Id,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> LineRoute {
+        if self.requests.is_in_use(id) {
+            return LineRoute::Reject(InvalidMessage::id_in_use(line, id));
+        }
+        if method == "tools/call"
+            && let Some(call) = ExecuteToolCall::parse(params)
+            && self.lifecycle == Lifecycle::Selected(call.revision)
+            && self.router.is_offered()
+            && self.execute(id, &call)
+        {
+            return LineRoute::Handled;
+        }
+        let message = match typed_request(line, method, params) {
+            Ok(message) => message,
+            Err(refused) => return LineRoute::Reject(refused.with_id(id)),
         };
-        if self.words.taken_back.find(line).is_some() {
-            return self.takes_back(line);
-        }
-        self.words.execute_tool.find(line).is_some()
-            && line.len() <= LONGEST_LINE
-            && Call::read(line).is_some_and(|call| call.revision == revision && self.begin(call))
-    }
-
-    /// Here and not where rmcp hears of it: the first call may be the next line, and its server may log at once.
-    fn begins(&mut self, line: &[u8]) {
-        self.begun = beginning(line);
-        if self.begun == Some(Revision::Handshake)
-            && let Some(relay) = self.desk.log_relay()
-        {
-            log_messages::pass_on(relay, self.outbox.clone());
-        }
-    }
-
-    /// What rmcp would drop without a word is answered here.
-    fn refuses(&self, line: &[u8]) -> bool {
-        unreadable::refusal(line).is_some_and(|answer| self.outbox.push(answer.as_bytes()).is_ok())
-    }
-
-    fn takes_back(&self, line: &[u8]) -> bool {
-        let Ok(taken_back) = serde_json::from_slice::<TakenBack<'_>>(line) else { return false };
-        let call = lock(&self.going_on).calls.remove(taken_back.params.id.get());
-        call.inspect(CancellationToken::cancel).is_some()
-    }
-
-    fn begin(&self, mut call: Call) -> bool {
-        let Some(gateway) = self.desk.gateway() else { return false };
-        let cancelled = call.execute.cancelled.clone();
-        {
-            let mut going_on = lock(&self.going_on);
-            if going_on.is_over || going_on.calls.contains_key(&call.id) {
-                return false;
+        if self.lifecycle == Lifecycle::Unselected {
+            if is_stateless_start(method, params) {
+                self.lifecycle = Lifecycle::Selected(ProtocolRevision::Stateless);
+            } else if method == "initialize" {
+                self.lifecycle = Lifecycle::Initializing;
             }
-            going_on.calls.insert(Arc::clone(&call.id), cancelled);
         }
-        let who = call.who(self.desk.caller(call.tool_use_id.clone()));
-        let Call { id, progress_token, execute, revision, .. } = call;
-        let (outbox, going_on) = (self.outbox.clone(), Arc::clone(&self.going_on));
-        let in_sight = self.calls.token();
-        let reply: Reply = Box::new(move |result| {
-            // A call that was taken back gets no answer.
-            if lock(&going_on).calls.remove(&id).is_some() {
-                let _ = outbox.push(answer(&id, revision, result).as_bytes());
+        self.requests.register(id, None);
+        LineRoute::Forward(Box::new(message))
+    }
+
+    fn route_notification(
+        &mut self,
+        line: &[u8],
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> LineRoute {
+        match method {
+            "notifications/initialized" => self.complete_handshake(),
+            "notifications/cancelled" if self.cancel_request(params) => return LineRoute::Handled,
+            _ => {}
+        }
+        route_to_rmcp(line)
+    }
+
+    /// Marks the connection as initialized.
+    ///
+    /// Not left to rmcp's handler, which may run later: the next line can be a call whose server logs at once.
+    fn complete_handshake(&mut self) {
+        if self.lifecycle != Lifecycle::Initializing {
+            return;
+        }
+        self.lifecycle = Lifecycle::Selected(ProtocolRevision::Handshake);
+        if let Some(logs) = &self.logs {
+            change_notifications::forward_to_client(logs, self.writer.clone());
+        }
+    }
+
+    /// Cancels a request; `false` if no active request has this id.
+    ///
+    /// The notification is not forwarded: rmcp would forget the id at once, and answer the next request with that id
+    /// with the result of the cancelled one.
+    fn cancel_request(&self, params: Option<&RawValue>) -> bool {
+        let read = |params: &RawValue| {
+            let cancelled: CancelledParams<'_> = serde_json::from_str(params.get()).ok()?;
+            Id::parse(cancelled.id.get())
+        };
+        params.and_then(read).is_some_and(|id| self.requests.cancel(&id))
+    }
+
+    /// Executes a call of `execute_tool`; `false` if the connection is closing.
+    fn execute(&self, id: &Id, call: &ExecuteToolCall<'_>) -> bool {
+        let cancelled = CancellationToken::new();
+        if !self.requests.register(id, Some(cancelled.clone())) {
+            return false;
+        }
+        let sender = || self.router.callers.default_caller.clone();
+        let parsed = self.router.parse(id, call, sender, cancelled);
+        let (writer, requests) = (self.writer.clone(), self.requests.clone());
+        let (id, revision, tracker_token) = (id.clone(), call.revision, self.calls.token());
+        let on_answer = move |answer| {
+            if requests.remove(&id) {
+                let _ = writer.push(&response_frame(&id, revision, answer));
             }
-            drop(in_sight);
-        });
-        if let Some(token) = progress_token {
-            self.go_on_telling(token, who, execute, reply);
-        } else if let Err(unusual) = gateway.pass(who, execute, reply) {
-            let (who, execute, reply) = *unusual;
-            let desk = Arc::clone(&self.desk);
-            tokio::spawn(async move {
-                let Some(gateway) = desk.gateway() else { return };
-                reply(gateway.execute(&who, execute).await);
-            });
+            drop(tracker_token);
+        };
+        match (parsed, call.progress_token) {
+            (Err(invalid), _) => {
+                let router = self.router.clone();
+                tokio::spawn(async move { on_answer(router.refuse(invalid).await) });
+            }
+            (Ok(parsed), None) => self.router.execute(parsed, on_answer),
+            (Ok(parsed), Some(token)) => {
+                let (router, writer, token) =
+                    (self.router.clone(), self.writer.clone(), token.to_owned());
+                tokio::spawn(async move {
+                    let tell = |news| {
+                        if let Some(progress) = progress_notification(&token, news) {
+                            let _ = writer.push(&progress);
+                        }
+                        ready(())
+                    };
+                    on_answer(router.execute_with_progress(parsed, tell).await);
+                });
+            }
         }
         true
     }
+}
 
-    /// The same with progress, which goes out as it comes.
-    fn go_on_telling(&self, token: Box<RawValue>, who: Who, mut execute: Execute, reply: Reply) {
-        let (sender, progress) = mpsc::channel(PROGRESS_WAITING);
-        execute.progress = Some(sender);
-        let (desk, outbox) = (Arc::clone(&self.desk), self.outbox.clone());
-        tokio::spawn(async move {
-            let Some(gateway) = desk.gateway() else { return };
-            let tell = |news| {
-                let _ = outbox.push(progress_line(&token, news).as_bytes());
-                ready(())
-            };
-            reply(telling(gateway.execute(&who, execute), progress, tell).await);
-        });
+/// Converts a request to rmcp's type; rmcp does not see the arguments of the gateway's tools.
+fn typed_request(
+    line: &[u8],
+    method: &str,
+    params: Option<&RawValue>,
+) -> Result<ClientJsonRpcMessage, InvalidMessage> {
+    let raw = (method == "tools/call").then(|| without_raw_arguments(line, params)).flatten();
+    let Some((text, arguments)) = raw else { return invalid_message::to_typed(line, line) };
+    let mut message = invalid_message::to_typed(&text, line)?;
+    if let JsonRpcMessage::Request(request) = &mut message {
+        request.request.extensions_mut().insert(arguments);
+    }
+    Ok(message)
+}
+
+/// Routes a message to rmcp if rmcp can deserialize it.
+fn route_to_rmcp(line: &[u8]) -> LineRoute {
+    match invalid_message::to_typed(line, line) {
+        Ok(message) => LineRoute::Forward(Box::new(message)),
+        Err(refused) => LineRoute::Reject(refused),
     }
 }
 
-/// Which lifecycle this line begins, if it begins one; rmcp decides by the same lines.
-fn beginning(line: &[u8]) -> Option<Revision> {
-    if memmem::find(line, b"\"notifications/initialized\"").is_some() {
-        return Some(Revision::Handshake);
+/// Routes a response to rmcp. The error for an invalid one has no id: ids of our requests and the client's overlap.
+fn route_response_to_rmcp(line: &[u8]) -> LineRoute {
+    match route_to_rmcp(line) {
+        LineRoute::Reject(mut refused) => {
+            refused.recovered.id = None;
+            LineRoute::Reject(refused)
+        }
+        decision => decision,
     }
-    begins_sessionless(line).then_some(Revision::Sessionless)
-}
-
-fn lock(going_on: &GoingOn) -> MutexGuard<'_, Going> {
-    going_on.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Deserialize)]
-struct TakenBack<'a> {
-    #[serde(borrow)]
-    params: TakenBackParams<'a>,
-}
-
-#[derive(Deserialize)]
-struct TakenBackParams<'a> {
+struct CancelledParams<'a> {
     #[serde(borrow, rename = "requestId")]
     id: &'a RawValue,
 }
 
-fn progress_line(token: &RawValue, news: rmcp::model::ProgressNotificationParam) -> String {
-    let mut params = serde_json::to_value(news).unwrap_or_default();
+fn progress_notification(token: &RawValue, news: ProgressNotificationParam) -> Option<Frame> {
+    let mut params = serde_json::to_value(news).ok()?;
     let token = serde_json::from_str(token.get()).unwrap_or_default();
-    if let Some(params) = params.as_object_mut() {
-        params.insert("progressToken".to_owned(), token);
-    }
-    let line = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
-    format!("{line}\n")
+    params.as_object_mut()?.insert("progressToken".to_owned(), token);
+    let params = LineJson::encode(&params).ok()?;
+    Some(Frame::notification("notifications/progress", &params))
 }
 
-/// Where rmcp writes: its lines go out whole, between those of the fast lane.
-pub(super) struct WholeLines {
-    outbox: Outbox,
-    line: Vec<u8>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl AsyncWrite for WholeLines {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.line.extend_from_slice(bytes);
-        if let Some(end) = memchr::memrchr(b'\n', &self.line) {
-            let rest = self.line.split_off(end + 1);
-            let whole = std::mem::replace(&mut self.line, rest);
-            self.outbox.push(&whole)?;
-        }
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    #[test]
+    fn at_most_ten_parse_errors_are_answered_in_any_second() {
+        let mut errors = ParseErrorLimiter::default();
+        let began = Instant::now();
+        let at = |ms: u64| began + Duration::from_millis(ms);
+        let answered = |errors: &mut ParseErrorLimiter, ms: u64| {
+            (0..100).filter(|_| errors.try_acquire(at(ms))).count()
+        };
+        assert!(errors.try_acquire(at(0)));
+        assert_eq!(answered(&mut errors, 900), 9);
+        assert_eq!(answered(&mut errors, 999), 0);
+        assert_eq!(answered(&mut errors, 1_000), 1, "only the first is a second ago");
+        assert_eq!(answered(&mut errors, 1_899), 0);
+        assert_eq!(answered(&mut errors, 1_900), 9);
     }
 }

@@ -1,7 +1,7 @@
-//! Our stdin and stdout as streams that nobody waits for.
+//! Non-blocking streams for our stdin and stdout.
 //!
-//! Pipes are rmcp's business. Node and Bun, in which most clients are written, give their children sockets instead, for
-//! which rmcp falls back to a thread that blocks: two more switches between threads for every message.
+//! rmcp handles pipes. Node and Bun, in which most clients are written, give their children sockets instead, for which
+//! rmcp falls back to a blocking thread: two more context switches per message. Sockets are therefore handled here.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,30 +15,33 @@ use rustix::net::{AddressFamily, getsockname};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 
-/// What a caller sends.
-pub(super) enum Incoming {
+/// The client's input: our stdin.
+pub(crate) enum ClientInput {
     Socket(UnixStream),
-    Other(StdioReader),
+    Stdio(StdioReader),
 }
 
-/// What a caller is told.
-pub(super) enum Outgoing {
+/// The output to the client: our stdout.
+pub(crate) enum ClientOutput {
     Socket(UnixStream),
-    Other(StdioWriter),
+    Stdio(StdioWriter),
 }
 
-/// Our stdin and stdout. Must be called within a tokio runtime, and once.
-pub(super) fn stdin_and_stdout() -> (Incoming, Outgoing) {
+/// Opens our stdin and stdout. Call once, within a tokio runtime.
+pub(crate) fn stdin_and_stdout() -> (ClientInput, ClientOutput) {
     let (input, output) = stdio_pipes();
-    let input = socket(rustix::stdio::stdin()).map_or(Incoming::Other(input), Incoming::Socket);
-    let output = socket(rustix::stdio::stdout()).map_or(Outgoing::Other(output), Outgoing::Socket);
+    let input = dedicated_socket(rustix::stdio::stdin())
+        .map_or(ClientInput::Stdio(input), ClientInput::Socket);
+    let output = dedicated_socket(rustix::stdio::stdout())
+        .map_or(ClientOutput::Stdio(output), ClientOutput::Socket);
     (input, output)
 }
 
-/// The stream behind a descriptor, if it is a socket of its own: our log must still be able to wait for its reader.
-fn socket(descriptor: BorrowedFd<'_>) -> Option<UnixStream> {
+/// Returns the stream of a Unix socket; `None` for other files, and for the socket of stderr, which must stay blocking:
+/// the log waits for its reader.
+fn dedicated_socket(descriptor: BorrowedFd<'_>) -> Option<UnixStream> {
     let is_local = getsockname(descriptor).ok()?.address_family() == AddressFamily::UNIX;
-    if !is_local || is_same(descriptor, rustix::stdio::stderr()) {
+    if !is_local || is_same_file(descriptor, rustix::stdio::stderr()) {
         return None;
     }
     let stream = StdUnixStream::from(descriptor.try_clone_to_owned().ok()?);
@@ -46,12 +49,12 @@ fn socket(descriptor: BorrowedFd<'_>) -> Option<UnixStream> {
     UnixStream::from_std(stream).ok()
 }
 
-fn is_same(one: impl AsFd, other: impl AsFd) -> bool {
+fn is_same_file(one: impl AsFd, other: impl AsFd) -> bool {
     let place = |descriptor| fstat(descriptor).ok().map(|stat| (stat.st_dev, stat.st_ino));
     place(one.as_fd()) == place(other.as_fd())
 }
 
-impl AsyncRead for Incoming {
+impl AsyncRead for ClientInput {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -59,12 +62,12 @@ impl AsyncRead for Incoming {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Socket(socket) => Pin::new(socket).poll_read(context, buffer),
-            Self::Other(reader) => Pin::new(reader).poll_read(context, buffer),
+            Self::Stdio(reader) => Pin::new(reader).poll_read(context, buffer),
         }
     }
 }
 
-impl AsyncWrite for Outgoing {
+impl AsyncWrite for ClientOutput {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -72,22 +75,22 @@ impl AsyncWrite for Outgoing {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Socket(socket) => Pin::new(socket).poll_write(context, bytes),
-            Self::Other(writer) => Pin::new(writer).poll_write(context, bytes),
+            Self::Stdio(writer) => Pin::new(writer).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Socket(socket) => Pin::new(socket).poll_flush(context),
-            Self::Other(writer) => Pin::new(writer).poll_flush(context),
+            Self::Stdio(writer) => Pin::new(writer).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            // Others may hold the same socket; ours ends with the process.
+            // Other processes may hold the same socket; ours is closed when the process exits.
             Self::Socket(_) => Poll::Ready(Ok(())),
-            Self::Other(writer) => Pin::new(writer).poll_shutdown(context),
+            Self::Stdio(writer) => Pin::new(writer).poll_shutdown(context),
         }
     }
 }

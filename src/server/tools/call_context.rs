@@ -1,39 +1,77 @@
-//! Progress for a caller that asked for it: news at once, and a sign of life every few seconds.
+//! Context of an MCP call for its runs, and the progress notifications of a run.
+//!
+//! The context outlives the first request: an elicitation over several requests keeps it and replaces the progress sink.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleServer;
-use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use rmcp::model::{Extensions, ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RequestContext};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
-use crate::call::Status;
+use crate::delegation::{ApprovalPrompt, RunStatus};
+use crate::identity::Caller;
 
-/// Claude Code gives up on a call that is silent for long; people sooner.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(8);
-
-/// Who asked for progress, and under which token.
+/// Caller, approval prompt, cancellation and progress sink of one MCP call.
 #[derive(Clone)]
-pub(super) struct Listener {
+pub(crate) struct CallContext {
+    pub(crate) caller: Caller,
+    /// Asks the person at the client.
+    pub(crate) approval_prompt: Arc<dyn ApprovalPrompt>,
+    /// Cancelled when the client cancels the call.
+    pub(crate) cancellation: CancellationToken,
+    /// Sink of the current request; `None` if it wants no progress, or while no request is open.
+    pub(crate) progress_sink: watch::Receiver<Option<ProgressSink>>,
+    /// Extensions of the first request; those of an HTTP request contain its `HttpCaller`.
+    pub(crate) extensions: Extensions,
+}
+
+impl CallContext {
+    /// The context of a call that consists of one request.
+    pub(crate) fn from_request(
+        caller: Caller,
+        approval_prompt: Arc<dyn ApprovalPrompt>,
+        context: &RequestContext<RoleServer>,
+    ) -> Self {
+        let (_, progress_sink) = watch::channel(ProgressSink::from_request(context));
+        let extensions = context.extensions.clone();
+        Self {
+            caller,
+            approval_prompt,
+            cancellation: context.ct.clone(),
+            progress_sink,
+            extensions,
+        }
+    }
+}
+
+/// Longest time without a notification: Claude Code cancels calls that are silent for long.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(8);
+
+/// The peer and progress token of a request that asked for progress.
+#[derive(Clone)]
+pub(crate) struct ProgressSink {
     peer: Peer<RoleServer>,
     token: ProgressToken,
 }
 
-impl Listener {
-    /// The sender of a request, if it wants progress.
-    pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+impl ProgressSink {
+    /// Returns the sink of a request; `None` without a progress token.
+    pub(crate) fn from_request(context: &RequestContext<RoleServer>) -> Option<Self> {
         let token = context.meta.get_progress_token()?;
         Some(Self { peer: context.peer.clone(), token })
     }
 }
 
-/// Sends progress to whoever listens at the moment, until the run is over and its board is gone.
-pub(super) async fn report(
-    listeners: watch::Receiver<Option<Listener>>,
-    mut status: watch::Receiver<Status>,
+/// Sends progress to the current sink until the run's `StatusSender` is dropped or sending fails.
+pub(crate) async fn report_progress(
+    listeners: watch::Receiver<Option<ProgressSink>>,
+    mut status: watch::Receiver<RunStatus>,
 ) {
-    let mut life = interval(SIGN_OF_LIFE);
+    let mut life = interval(KEEP_ALIVE_INTERVAL);
     life.set_missed_tick_behavior(MissedTickBehavior::Delay);
     life.reset();
     let mut count = 0.0;
@@ -42,9 +80,9 @@ pub(super) async fn report(
             changed = status.changed() => if changed.is_err() { return },
             _ = life.tick() => {}
         }
-        let line = status.borrow_and_update().line();
+        let line = status.borrow_and_update().summary();
         count += 1.0;
-        let Some(Listener { peer, token }) = listeners.borrow().clone() else { continue };
+        let Some(ProgressSink { peer, token }) = listeners.borrow().clone() else { continue };
         let news = ProgressNotificationParam::new(token, count).with_message(line);
         if peer.notify_progress(news).await.is_err() {
             return;

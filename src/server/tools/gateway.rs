@@ -1,44 +1,43 @@
-//! The gateway's tools as MCP sees them: definitions, arguments in, results out.
+//! The gateway's MCP tools: definitions, argument parsing, results.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
+use axum::http::request::Parts;
 use rmcp::RoleServer;
-use rmcp::model::{
-    CallToolResponse, CallToolResult, ContentBlock, ErrorCode, ErrorData, JsonObject,
-    ProgressNotificationParam, Tool,
-};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
 use rmcp::service::RequestContext;
-use serde_json::value::{RawValue, to_raw_value};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
-use super::raw_results::RawSlot;
-use super::who::tool_use_id;
-use crate::base::{one_line, shorten};
-use crate::gateway::{Execute, Gateway, GatewayError, ToolsWanted, Who, telling};
-use crate::identity::{Caller, Doubt};
+use super::super::callers::tool_use_id;
+use crate::gateway::{Gateway, GatewayError, RequestIdentity, ToolFilter};
+use crate::identity::{AttestationError, Caller};
+use crate::jsonrpc::LineJson;
+use crate::util::{one_line, shorten};
 
 const LIST_SERVERS: &str = "list_servers";
 const GET_SERVER_TOOLS: &str = "get_server_tools";
-pub(super) const EXECUTE_TOOL: &str = "execute_tool";
-const STATUS: &str = "get_gateway_status";
+pub(crate) const EXECUTE_TOOL: &str = "execute_tool";
+const GET_GATEWAY_STATUS: &str = "get_gateway_status";
 
-/// Progress that waits for a slow client; more is dropped, the newest first.
-pub(super) const PROGRESS_WAITING: usize = 64;
-
-/// The tools, in the order people meet them. Short on purpose: every agent carries them.
-pub fn definitions(debug: bool) -> Vec<Tool> {
+/// The tool definitions, in the order of use.
+///
+/// Below 400 tokens in total (tested): every agent has them in its context.
+pub(crate) fn definitions(debug: bool) -> Vec<Tool> {
     let agent = json!({ "type": "string", "description": "Your agent name" });
     let text = json!({ "type": "string" });
     let mut tools = vec![
-        tool(
+        define_tool(
             LIST_SERVERS,
             "MCP servers you may use",
             &[],
             json!({ "agent_id": agent, "include_metadata": { "type": "boolean" } }),
         ),
-        tool(
+        define_tool(
             GET_SERVER_TOOLS,
             "Tools of a server you may use, with schemas",
             &["server"],
@@ -49,7 +48,7 @@ pub fn definitions(debug: bool) -> Vec<Tool> {
                 "max_schema_tokens": { "type": "integer" },
             }),
         ),
-        tool(
+        define_tool(
             EXECUTE_TOOL,
             "Call a server's tool",
             &["server", "tool"],
@@ -60,12 +59,17 @@ pub fn definitions(debug: bool) -> Vec<Tool> {
         ),
     ];
     if debug {
-        tools.push(tool(STATUS, "State of the gateway", &[], json!({ "agent_id": agent })));
+        tools.push(define_tool(
+            GET_GATEWAY_STATUS,
+            "State of the gateway",
+            &[],
+            json!({ "agent_id": agent }),
+        ));
     }
     tools
 }
 
-fn tool(
+fn define_tool(
     name: &'static str,
     description: &'static str,
     required: &[&str],
@@ -80,74 +84,81 @@ fn tool(
     Tool::new(name, description, Arc::new(schema))
 }
 
-/// Whether a tool of this name is the gateway's.
-pub fn is_gateway_tool(name: &str, debug: bool) -> bool {
-    matches!(name, LIST_SERVERS | GET_SERVER_TOOLS | EXECUTE_TOOL) || (debug && name == STATUS)
+/// Returns `true` if the gateway has a tool of this name.
+pub(crate) fn is_gateway_tool(name: &str, debug: bool) -> bool {
+    matches!(name, LIST_SERVERS | GET_SERVER_TOOLS | EXECUTE_TOOL)
+        || (debug && name == GET_GATEWAY_STATUS)
 }
 
-/// Calls one of the gateway's tools. `caller` is who makes this call, as far as that is known. A refusal or failure is a result with `isError`; a protocol error of a downstream
-/// server stays one.
-pub async fn call(
+/// Calls a tool that the gateway answers itself. Denials and failures are results with `isError`.
+pub(crate) async fn call_tool(
     gateway: &Gateway,
-    caller: Result<Caller, Doubt>,
+    caller: Result<Caller, AttestationError>,
     name: &str,
-    arguments: JsonObject,
     context: &RequestContext<RoleServer>,
-) -> Result<CallToolResponse, ErrorData> {
-    let mut arguments = Arguments(arguments);
+) -> CallToolResult {
+    let raw = RawArguments::of(context);
+    let arguments = ToolArguments::parse(raw.as_ref().map(RawArguments::as_raw));
     let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
     let claimed = arguments.agent_id();
-    let who = who(caller, claimed.as_ref().ok().cloned().flatten(), call_id);
-    let result = match claimed.and_then(|_| Asked::read(name, &mut arguments, context)) {
-        Ok(asked) => asked.answer(gateway, &who, context).await,
-        Err(wrong) => Err(gateway.refuse(operation(name), &who, wrong)),
+    let who = request_identity(caller, claimed.clone().ok().flatten(), call_id);
+    let result = match claimed.and_then(|_| GatewayRequest::parse(name, &arguments)) {
+        Ok(asked) => asked.execute(gateway, &who).await,
+        Err(wrong) => Err(gateway.reject(audit_operation(name), &who, wrong).await),
     };
     match result {
-        Ok(result) => Ok(result.into()),
-        Err(GatewayError::Downstream { code, message, data }) => {
-            Err(ErrorData::new(ErrorCode(code), message, data))
-        }
+        Ok(result) => result,
         Err(error) if name == GET_SERVER_TOOLS => {
-            Ok(no_tools(&ToolsWanted::default(), &error).into())
+            tools_error_result(&ToolFilter::default(), &error)
         }
-        Err(error) => Ok(failure(&error).into()),
+        Err(error) => error_result(&error),
     }
 }
 
-/// What a tool is called in the audit log.
-fn operation(name: &str) -> &'static str {
-    let known = [LIST_SERVERS, GET_SERVER_TOOLS, EXECUTE_TOOL, STATUS];
+/// Audits a call whose `params` are malformed.
+pub(crate) async fn reject_malformed(
+    gateway: &Gateway,
+    caller: Result<Caller, AttestationError>,
+    name: &str,
+    context: &RequestContext<RoleServer>,
+) {
+    let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
+    let who = request_identity(caller, None, call_id);
+    gateway.reject(audit_operation(name), &who, invalid_argument("arguments", "an object")).await;
+}
+
+/// The audit operation of a tool: its name, or `tools/call` for an unknown tool.
+pub(crate) fn audit_operation(name: &str) -> &'static str {
+    let known = [LIST_SERVERS, GET_SERVER_TOOLS, EXECUTE_TOOL, GET_GATEWAY_STATUS];
     known.into_iter().find(|known| *known == name).unwrap_or("tools/call")
 }
 
-/// Who a call comes from, as far as that is known.
-pub(super) fn who(caller: Result<Caller, Doubt>, agent_id: Option<String>, call_id: String) -> Who {
-    let (caller, doubt) = match caller {
-        Ok(caller) => (Some(caller).filter(Caller::is_sure), None),
-        Err(doubt) => (None, Some(doubt)),
+/// The identity of a call. Only a verified caller is used; otherwise the gateway resolves the claimed `agent_id`.
+pub(crate) fn request_identity(
+    caller: Result<Caller, AttestationError>,
+    agent_id: Option<String>,
+    call_id: String,
+) -> RequestIdentity {
+    let (caller, error) = match caller {
+        Ok(caller) => (Some(caller).filter(Caller::is_verified), None),
+        Err(error) => (None, Some(error)),
     };
-    Who { caller, doubt, agent_id, call_id: Some(call_id) }
+    RequestIdentity { caller, attestation_error: error, agent_id, call_id: Some(call_id) }
 }
 
-/// What is asked for, once the arguments are understood.
-enum Asked {
-    Servers { metadata: bool },
-    Tools(ToolsWanted),
-    Call(Execute),
-    Status,
+/// A call with parsed arguments of a tool that the gateway answers itself.
+enum GatewayRequest {
+    ListServers { metadata: bool },
+    GetServerTools(ToolFilter),
+    GetStatus,
 }
 
-impl Asked {
-    fn read(
-        name: &str,
-        arguments: &mut Arguments,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<Self, GatewayError> {
+impl GatewayRequest {
+    fn parse(name: &str, arguments: &ToolArguments<'_>) -> Result<Self, GatewayError> {
         match name {
-            LIST_SERVERS => Ok(Self::Servers { metadata: arguments.flag("include_metadata")? }),
-            GET_SERVER_TOOLS => Ok(Self::Tools(arguments.tools_wanted()?)),
-            EXECUTE_TOOL => Ok(Self::Call(arguments.execute(context)?)),
-            STATUS => Ok(Self::Status),
+            LIST_SERVERS => Ok(Self::ListServers { metadata: arguments.flag("include_metadata")? }),
+            GET_SERVER_TOOLS => Ok(Self::GetServerTools(arguments.tool_filter()?)),
+            GET_GATEWAY_STATUS => Ok(Self::GetStatus),
             other => {
                 let sentence = format!("there is no tool `{}`", one_line(&shorten(other, 256)));
                 Err(GatewayError::InvalidArgument { sentence })
@@ -155,171 +166,224 @@ impl Asked {
         }
     }
 
-    async fn answer(
+    async fn execute(
         self,
         gateway: &Gateway,
-        who: &Who,
-        context: &RequestContext<RoleServer>,
+        who: &RequestIdentity,
     ) -> Result<CallToolResult, GatewayError> {
         match self {
-            Self::Servers { metadata } => {
-                let servers = gateway.list_servers(who, metadata)?;
-                Ok(structured(servers.to_string(), json!({ "result": servers })))
+            Self::ListServers { metadata } => {
+                let servers = gateway.list_servers(who, metadata).await?;
+                Ok(structured_result(servers.to_string(), json!({ "result": servers })))
             }
-            Self::Tools(wanted) => match gateway.server_tools(who, &wanted).await {
-                Ok(answer) => Ok(structured(answer.to_string(), answer)),
-                Err(error) => Ok(no_tools(&wanted, &error)),
+            Self::GetServerTools(wanted) => match gateway.list_server_tools(who, &wanted).await {
+                Ok(answer) => Ok(structured_result(answer.to_string(), answer)),
+                Err(error) => Ok(tools_error_result(&wanted, &error)),
             },
-            Self::Call(request) => {
-                let server = request.server.clone();
-                let raw = execute(gateway, who, request, context).await?;
-                let raw = serde_json::from_str(raw.get())
-                    .map_err(|error| GatewayError::unreadable(&server, &error))?;
-                Ok(RawSlot::deliver(context, raw, CallToolResult::success(Vec::new())))
-            }
-            Self::Status => {
-                let status = gateway.status(who)?;
-                Ok(structured(status.to_string(), status))
+            Self::GetStatus => {
+                let status = gateway.status(who).await?;
+                Ok(structured_result(status.to_string(), status))
             }
         }
     }
 }
 
-/// A failure in the shape that lists of tools have.
-fn no_tools(wanted: &ToolsWanted, error: &GatewayError) -> CallToolResult {
-    let mut result = failure(error);
-    result.structured_content = Some(wanted.failed(error));
+/// An error of `get_server_tools`, with the structured content that its results have.
+fn tools_error_result(wanted: &ToolFilter, error: &GatewayError) -> CallToolResult {
+    let mut result = error_result(error);
+    result.structured_content = Some(wanted.to_error_response(error));
     result
 }
 
-/// Executes, and hands progress up while that goes on.
-async fn execute(
-    gateway: &Gateway,
-    who: &Who,
-    mut request: Execute,
-    context: &RequestContext<RoleServer>,
-) -> Result<Box<RawValue>, GatewayError> {
-    let Some(token) = context.meta.get_progress_token() else {
-        return gateway.execute(who, request).await;
-    };
-    let (sender, progress) = mpsc::channel(PROGRESS_WAITING);
-    request.progress = Some(sender);
-    let tell = |mut news: ProgressNotificationParam| {
-        news.progress_token = token.clone();
-        let told = context.peer.notify_progress(news);
-        async move { drop(told.await) }
-    };
-    telling(gateway.execute(who, request), progress, tell).await
-}
-
-fn structured(text: String, value: Value) -> CallToolResult {
+fn structured_result(text: String, value: Value) -> CallToolResult {
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
     result.structured_content = Some(value);
     result
 }
 
-fn failure(error: &GatewayError) -> CallToolResult {
+fn error_result(error: &GatewayError) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(error.text())])
 }
 
-/// A refusal or a failure as JSON, in the revisions that begin with a handshake.
-pub(super) fn failure_json(error: &GatewayError) -> String {
-    json!({ "content": [{ "type": "text", "text": error.text() }], "isError": true }).to_string()
+/// The JSON of an `isError` result, without the `resultType` of revision 2026-07-28.
+pub(crate) fn error_result_json(error: &GatewayError) -> LineJson {
+    let result = json!({ "content": [{ "type": "text", "text": error.text() }], "isError": true });
+    LineJson::encode(&result).unwrap_or_else(|_| LineJson::object(&[]))
 }
 
-/// A tool's arguments on their way to being understood; `null` means missing.
-struct Arguments(JsonObject);
+/// The text of a call's arguments, in the extensions of a request whose typed arguments are left out.
+#[derive(Clone)]
+pub(crate) struct RawArguments(Arc<RawValue>);
 
-impl Arguments {
-    fn take(&mut self, name: &str) -> Option<Value> {
-        self.0.remove(name).filter(|value| !value.is_null())
+impl RawArguments {
+    pub(crate) fn new(arguments: &RawValue) -> Self {
+        Self(Arc::from(arguments.to_owned()))
     }
 
-    fn agent_id(&mut self) -> Result<Option<String>, GatewayError> {
-        self.text("agent_id").map(|id| id.filter(|id| !id.is_empty()))
+    /// The arguments of a request: from its stdio line, or from its HTTP body.
+    pub(crate) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+        let of_body = || context.extensions.get::<Parts>()?.extensions.get();
+        context.extensions.get().or_else(of_body).cloned()
     }
 
-    fn text(&mut self, name: &str) -> Result<Option<String>, GatewayError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(wrong(name, "text")),
+    pub(crate) fn as_raw(&self) -> &RawValue {
+        &self.0
+    }
+}
+
+/// Names of all arguments of the gateway's tools; others are ignored.
+const ARGUMENT_NAMES: [&str; 9] = [
+    "agent_id",
+    "server",
+    "tool",
+    "args",
+    "timeout_ms",
+    "include_metadata",
+    "names",
+    "pattern",
+    "max_schema_tokens",
+];
+
+/// The arguments of a call of one of the gateway's tools, as JSON text. `null` counts as missing.
+#[derive(Default)]
+pub(crate) struct ToolArguments<'a> {
+    fields: Vec<(&'static str, &'a RawValue)>,
+    /// Problem of the object as a whole.
+    invalid: Option<String>,
+}
+
+impl<'a> ToolArguments<'a> {
+    /// Parses the object with the arguments; no object means no arguments.
+    pub(crate) fn parse(arguments: Option<&'a RawValue>) -> Self {
+        let Some(raw) = arguments else { return Self::default() };
+        serde_json::from_str(raw.get()).unwrap_or_else(|error| {
+            let invalid = Some(format!("the arguments cannot be read: {error}"));
+            Self { fields: Vec::new(), invalid }
+        })
+    }
+
+    /// Returns the claimed agent, `None` if it is empty.
+    pub(crate) fn agent_id(&self) -> Result<Option<String>, GatewayError> {
+        if let Some(sentence) = self.invalid.clone() {
+            return Err(GatewayError::InvalidArgument { sentence });
         }
+        self.string("agent_id").map(|id| id.filter(|id| !id.is_empty()))
     }
 
-    fn required(&mut self, name: &str) -> Result<String, GatewayError> {
+    fn field(&self, name: &str) -> Option<&'a RawValue> {
+        let (_, raw) = self.fields.iter().find(|(known, _)| *known == name)?;
+        Some(*raw).filter(|raw| raw.get() != "null")
+    }
+
+    fn field_as<T: Deserialize<'a>>(
+        &self,
+        name: &str,
+        expected: &str,
+    ) -> Result<Option<T>, GatewayError> {
+        let read = |raw: &'a RawValue| {
+            serde_json::from_str(raw.get()).map_err(|_| invalid_argument(name, expected))
+        };
+        self.field(name).map(read).transpose()
+    }
+
+    fn string(&self, name: &str) -> Result<Option<String>, GatewayError> {
+        self.field_as(name, "text")
+    }
+
+    pub(crate) fn required_string(&self, name: &str) -> Result<String, GatewayError> {
         let missing = || GatewayError::InvalidArgument { sentence: format!("`{name}` is missing") };
-        self.text(name)?.filter(|text| !text.is_empty()).ok_or_else(missing)
+        self.string(name)?.filter(|text| !text.is_empty()).ok_or_else(missing)
     }
 
-    fn flag(&mut self, name: &str) -> Result<bool, GatewayError> {
-        match self.take(name) {
-            None => Ok(false),
-            Some(Value::Bool(flag)) => Ok(flag),
-            Some(_) => Err(wrong(name, "true or false")),
+    fn flag(&self, name: &str) -> Result<bool, GatewayError> {
+        Ok(self.field_as(name, "true or false")?.unwrap_or_default())
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, GatewayError> {
+        self.field_as(name, "a whole number")
+    }
+
+    /// Returns an object as text; `{}` if it is missing. Some models send the object as a JSON string.
+    pub(crate) fn object(&self, name: &str) -> Result<LineJson, GatewayError> {
+        let invalid = || invalid_argument(name, "an object");
+        match self.field(name) {
+            None => Ok(LineJson::object(&[])),
+            Some(raw) if raw.get().starts_with('{') => Ok(LineJson::new(raw.to_owned())),
+            Some(raw) => {
+                let text: String = serde_json::from_str(raw.get()).map_err(|_| invalid())?;
+                // Limits the nesting, which the check of the message cannot see inside a string.
+                serde_json::from_str::<JsonObject>(&text).map_err(|_| invalid())?;
+                LineJson::parse(text).map_err(|_| invalid())
+            }
         }
     }
 
-    fn number(&mut self, name: &str) -> Result<Option<u64>, GatewayError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(value) => value.as_u64().map(Some).ok_or_else(|| wrong(name, "a whole number")),
-        }
-    }
-
-    fn names(&mut self) -> Result<Vec<String>, GatewayError> {
+    fn names(&self) -> Result<Vec<String>, GatewayError> {
         let trimmed = |text: &str| text.trim().to_owned();
-        match self.take("names") {
+        match self.field("names") {
             None => Ok(Vec::new()),
-            Some(Value::String(text)) => {
-                Ok(text.split(',').map(trimmed).filter(|name| !name.is_empty()).collect())
+            Some(raw) if raw.get().starts_with('[') => {
+                let items: Vec<String> = serde_json::from_str(raw.get())
+                    .map_err(|_| invalid_argument("names", "a list of text"))?;
+                Ok(items.iter().map(|item| trimmed(item)).collect())
             }
-            Some(Value::Array(items)) => {
-                let names = items.iter().map(|item| item.as_str().map(trimmed));
-                names.collect::<Option<_>>().ok_or_else(|| wrong("names", "a list of text"))
+            Some(_) => {
+                let text = self.field_as::<String>("names", "text with commas or a list")?;
+                let names = text.iter().flat_map(|text| text.split(',')).map(trimmed);
+                Ok(names.filter(|name| !name.is_empty()).collect())
             }
-            Some(_) => Err(wrong("names", "text with commas or a list")),
         }
     }
 
-    fn tools_wanted(&mut self) -> Result<ToolsWanted, GatewayError> {
-        Ok(ToolsWanted {
-            server: self.required("server")?,
+    fn tool_filter(&self) -> Result<ToolFilter, GatewayError> {
+        Ok(ToolFilter {
+            server: self.required_string("server")?,
             names: self.names()?,
-            pattern: self.text("pattern")?,
+            pattern: self.string("pattern")?,
             max_schema_tokens: self.number("max_schema_tokens")?,
         })
     }
+}
 
-    fn execute(&mut self, context: &RequestContext<RoleServer>) -> Result<Execute, GatewayError> {
-        let timeout = self.number("timeout_ms")?;
-        if timeout == Some(0) {
-            return Err(wrong("timeout_ms", "more than 0"));
-        }
-        Ok(Execute {
-            server: self.required("server")?,
-            tool: self.required("tool")?,
-            arguments: self.tool_arguments()?,
-            timeout: timeout.map(Duration::from_millis),
-            cancelled: context.ct.clone(),
-            progress: None,
-        })
-    }
-
-    fn tool_arguments(&mut self) -> Result<Box<RawValue>, GatewayError> {
-        let object = match self.take("args") {
-            None => json!({}),
-            // Some models write the object as a text.
-            Some(Value::String(text)) => serde_json::from_str(&text).unwrap_or_default(),
-            Some(value) => value,
-        };
-        let written = object.is_object().then(|| to_raw_value(&object).ok()).flatten();
-        written.ok_or_else(|| wrong("args", "an object"))
+impl<'de: 'a, 'a> Deserialize<'de> for ToolArguments<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ToolArgumentsVisitor)
     }
 }
 
-/// An argument that is not what it must be.
-pub(super) fn wrong(name: &str, expected: &str) -> GatewayError {
+#[derive(Deserialize)]
+struct ArgumentKey<'a>(#[serde(borrow)] Cow<'a, str>);
+
+struct ToolArgumentsVisitor;
+
+impl<'de> Visitor<'de> for ToolArgumentsVisitor {
+    type Value = ToolArguments<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut arguments = ToolArguments::default();
+        while let Some(ArgumentKey(key)) = map.next_key()? {
+            let Some(name) = ARGUMENT_NAMES.into_iter().find(|known| *known == key) else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let value = map.next_value()?;
+            if arguments.fields.iter().any(|(known, _)| *known == name) {
+                // Readers would disagree on its value.
+                arguments.invalid = Some(format!("`{name}` is given twice"));
+            } else {
+                arguments.fields.push((name, value));
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+/// The error for an argument with a wrong type or value.
+pub(crate) fn invalid_argument(name: &str, expected: &str) -> GatewayError {
     GatewayError::InvalidArgument { sentence: format!("`{name}` must be {expected}") }
 }
 
@@ -328,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_tools_cost_less_than_400_tokens() {
+    fn the_three_tool_definitions_take_less_than_400_tokens() {
         let listed = serde_json::to_string(&definitions(false)).unwrap();
         let tokens = listed.chars().count() / 4;
         assert!(tokens < 400, "{tokens} tokens: {listed}");

@@ -1,33 +1,32 @@
-//! What a `claude` should not do.
+//! Faults of the fake `claude`.
 
-use std::fs;
 use std::io::{self, Write};
 use std::process::{Command, Stdio, exit};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use nix::sys::signal::{SigSet, Signal, raise};
 use serde_json::{Value, json};
 
 use crate::script::Directive;
-use crate::write;
+use crate::write_frame;
 
 const MEGABYTE: usize = 1 << 20;
 
-/// Does what has to be done before anything is read; returns what is for the turns.
-pub fn at_start(directives: Vec<Directive>, arguments: &[String]) -> Vec<Directive> {
-    directives.into_iter().filter(|directive| !done_at_start(directive, arguments)).collect()
+/// Executes the directives that apply before stdin is read; returns the directives for the turns.
+pub fn run_start_directives(directives: Vec<Directive>, arguments: &[String]) -> Vec<Directive> {
+    directives.into_iter().filter(|directive| !run_start_directive(directive, arguments)).collect()
 }
 
-fn done_at_start(directive: &Directive, arguments: &[String]) -> bool {
+fn run_start_directive(directive: &Directive, arguments: &[String]) -> bool {
     match directive.name.as_str() {
         "hang-at-start" => hang(),
         "slow-start" => sleep(directive),
-        "exit-at-start" => end(&directive.rest),
-        "refuse-flag" => refuse_flag(&directive.rest, arguments),
-        "noise" => noise(),
+        "exit-at-start" => exit_with(&directive.argument),
+        "refuse-flag" => refuse_flag(&directive.argument, arguments),
+        "noise" => write_noise(),
         "ignore-signals" => ignore_signals(),
-        "leave-grandchild" => leave_grandchildren(&directive.rest),
+        "leave-grandchild" => leave_grandchildren(&directive.argument),
         _ => return false,
     }
     true
@@ -35,32 +34,33 @@ fn done_at_start(directive: &Directive, arguments: &[String]) -> bool {
 
 fn refuse_flag(refused: &str, arguments: &[String]) {
     if arguments.iter().any(|argument| argument.split('=').next() == Some(refused)) {
-        end(&format!("1 error: unknown option '{refused}'"));
+        exit_with(&format!("1 error: unknown option '{refused}'"));
     }
 }
 
-/// What breaks a turn, or strains its reader.
-pub fn in_turn(directive: &Directive, result: &mut Value) {
+/// Executes a directive that breaks a turn, or loads the reader of the output.
+pub fn run_fault(directive: &Directive, result: &mut Value) {
     match directive.name.as_str() {
         "sleep" => sleep(directive),
         "hang-mid-turn" => hang(),
-        "torn-line" => torn(result),
+        "torn-line" => write_half(result),
         "no-result" => exit(0),
-        "exit" => end(&directive.rest),
+        "exit" => exit_with(&directive.argument),
         "crash" => raise(Signal::SIGKILL).unwrap(),
-        "noise" => noise(),
+        "noise" => write_noise(),
         "flood-lines" => flood_lines(directive.number()),
         "flood-forever" => flood_forever(),
-        "flood-stderr" => flood(&mut io::stderr().lock(), directive),
+        "flood-stderr" => write_flood(&mut io::stderr().lock(), directive),
         "long-line" => long_line(directive),
-        "long-result" => result["result"] = "x".repeat(bytes(directive)).into(),
+        "long-result" => result["result"] = "x".repeat(byte_count(directive)).into(),
         "ignore-signals" => ignore_signals(),
-        "leave-grandchild" => leave_grandchildren(&directive.rest),
+        "leave-grandchild" => leave_grandchildren(&directive.argument),
         other => panic!("the fake claude does not know `{other}`"),
     }
 }
 
-fn hang() -> ! {
+/// Blocks forever without reading, writing or exiting.
+pub fn hang() -> ! {
     loop {
         thread::park();
     }
@@ -70,21 +70,28 @@ fn sleep(directive: &Directive) {
     thread::sleep(Duration::from_secs_f64(directive.number()));
 }
 
-/// `CODE TEXT`.
-fn end(told: &str) -> ! {
+/// Waits until the file exists.
+pub fn wait_for_file(file: &str) {
+    while !fs::exists(file).unwrap() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Exits with a code and a text on stderr; `told` is `CODE TEXT`.
+fn exit_with(told: &str) -> ! {
     let (code, text) = told.split_once(' ').unwrap_or((told, ""));
     eprintln!("{text}");
     exit(code.parse().unwrap_or(1))
 }
 
-fn torn(result: &Value) -> ! {
+fn write_half(result: &Value) -> ! {
     let line = result.to_string();
     print!("{}", &line[..line.len() / 2]);
     io::stdout().flush().unwrap();
     exit(0)
 }
 
-fn noise() {
+fn write_noise() {
     println!("npm warn deprecated\n[1, 2\n\n{{\"type\": \"resu");
     io::stdout().lock().write_all(b"\xff\xfe\0\n{\"type\":\"brand_new\",\"x\":[{}]}\n").unwrap();
 }
@@ -108,9 +115,9 @@ fn flood_forever() -> ! {
     exit(0)
 }
 
-fn flood(sink: &mut impl Write, directive: &Directive) {
+fn write_flood(sink: &mut impl Write, directive: &Directive) {
     let line = format!("{}\n", "e".repeat(1023));
-    for _ in 0..bytes(directive) / 1024 {
+    for _ in 0..byte_count(directive) / 1024 {
         sink.write_all(line.as_bytes()).unwrap();
     }
 }
@@ -118,7 +125,7 @@ fn flood(sink: &mut impl Write, directive: &Directive) {
 fn long_line(directive: &Directive) {
     let mut stdout = io::stdout().lock();
     let piece = vec![b'x'; MEGABYTE];
-    for _ in 0..bytes(directive) / MEGABYTE {
+    for _ in 0..byte_count(directive) / MEGABYTE {
         if stdout.write_all(&piece).is_err() {
             exit(0);
         }
@@ -131,21 +138,22 @@ fn long_line(directive: &Directive) {
     clippy::cast_sign_loss,
     reason = "tests ask for a few megabytes"
 )]
-fn bytes(directive: &Directive) -> usize {
+fn byte_count(directive: &Directive) -> usize {
     directive.number() as usize * MEGABYTE
 }
 
-/// Blocked signals stay blocked in children, and need no handler.
+/// Blocks the signals: unlike a handler, a blocked mask is inherited by children.
 fn ignore_signals() {
     let mut ignored = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
         ignored.add(signal);
     }
     ignored.thread_block().unwrap();
-    write(&json!({"type": "brand_new", "text": "signals are ignored"}));
+    write_frame(&json!({"type": "brand_new", "text": "signals are ignored"}));
 }
 
-/// One in a session of its own, one whose parent is gone, one beside us; all hold our output open.
+/// Starts three processes that outlive this one: in another process session, orphaned, and a plain child.
+/// All of them hold stdout open.
 fn leave_grandchildren(file: &str) {
     const SCRIPT: &str = r#"
         setsid sh -c 'echo $$ >> "$1"; exec sleep 100000' x "$1" &

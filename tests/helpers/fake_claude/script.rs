@@ -1,96 +1,96 @@
-//! The directives.
+//! Directives of the fake `claude`.
 //!
 //! ```text
-//! At the start (FAKE_CLAUDE only)
-//!   hang-at-start                 never answers anything
-//!   slow-start SECONDS            answers `initialize` late
-//!   exit-at-start CODE TEXT       prints TEXT on stderr and ends before `initialize` is answered
-//!   refuse-flag --NAME            ends as the real one does with an option it does not know
-//!   noise                         prints lines that are no JSON first
-//!   ignore-signals                SIGTERM, SIGINT, SIGHUP and SIGQUIT do nothing
-//!   leave-grandchild FILE         starts processes that outlive it; their pids go to FILE
-//!   stray-result                  a result that nobody asked for, right after `initialize` is answered
-//! In a turn (either way)
-//!   say TEXT                      an assistant's text
-//!   result TEXT                   the result instead of the prompt
-//!   report                        the result is its arguments, the names of its environment, its folder
-//!   recall                        the result is the prompts of this session so far
-//!   is-error TEXT                 `success` with `is_error: true`, as an API error looks
-//!   subtype NAME                  another subtype, without a result
-//!   structured JSON               a `structured_output`
-//!   deny TOOL                     a permission denial
-//!   wrong-session                 a result of another session
-//!   stale-result                  a second result after the first
-//!   late-result TEXT              a result of an earlier turn, before this one begins
-//!   tool NAME                     a tool is called and gives its result
-//!   tool-begun NAME               a tool is called
-//!   retry                         an `api_retry`
-//!   ask TOOL JSON                 asks the hook and for approval; the result is the verdict
-//!   hook EVENT JSON               tells the hook of that event with this payload
-//!   wait-for-interrupt            waits for an interrupt, and ends as one does
-//!   sleep SECONDS                 a late result
-//!   hang-mid-turn                 reads and writes nothing any more
-//!   torn-line                     half a result, and the end
-//!   no-result                     the end, with code 0
-//!   exit CODE TEXT                TEXT on stderr, and the end
+//! At the start (`FAKE_CLAUDE` only)
+//!   hang-at-start                 blocks forever before `initialize`
+//!   slow-start SECONDS            delays the response to `initialize`
+//!   exit-at-start CODE TEXT       prints TEXT on stderr and exits before `initialize` is answered
+//!   refuse-flag --NAME            exits like the real CLI if the command line has this unknown option
+//!   noise                         prints lines that are not JSON first
+//!   ignore-signals                SIGTERM, SIGINT, SIGHUP and SIGQUIT have no effect
+//!   leave-grandchild FILE         starts processes that outlive this one; writes their pids to FILE
+//!   stray-result                  sends a result without a prompt, after `initialize` is answered
+//!   linger                        does not exit when stdin is closed
+//! In a turn (`FAKE_CLAUDE` or prompt)
+//!   say TEXT                      sends an assistant message with TEXT
+//!   result TEXT                   returns TEXT instead of the prompt
+//!   report                        returns arguments, names of environment variables, working directory and pid
+//!   recall                        returns the earlier prompts of the session
+//!   is-error TEXT                 sets `is_error` in a `success` result, as for an API error
+//!   subtype NAME                  sets the subtype, `is_error`, and no result text
+//!   structured JSON               adds `structured_output`
+//!   deny TOOL                     adds a permission denial
+//!   wrong-session                 returns the result with the id of another session
+//!   stale-result                  sends a second result after the first
+//!   late-result TEXT              sends a result before the turn begins
+//!   tool NAME                     sends a tool call and its result
+//!   tool-begun NAME               sends a tool call without its result
+//!   retry                         sends an `api_retry`
+//!   ask TOOL JSON                 calls the hook, then requests the permission; returns the decision
+//!   hook EVENT JSON               calls the hook of EVENT with this payload
+//!   hook-until FILE EVENT JSON    the same, but waits for FILE and not for the response
+//!   wait-for-interrupt            waits for an interrupt, then ends the turn as interrupted
+//!   sleep SECONDS                 delays the result
+//!   hang-mid-turn                 stops reading and writing
+//!   torn-line                     writes half a result and exits with 0
+//!   no-result                     exits with 0
+//!   exit CODE TEXT                prints TEXT on stderr and exits
 //!   crash                         dies of SIGKILL
-//!   noise                         lines that are no JSON
-//!   flood-lines COUNT             so many frames of no known type
-//!   flood-forever                 output without end, as fast as the pipe takes it
-//!   flood-stderr MEGABYTES        so much on stderr
-//!   long-line MEGABYTES           one line that is no JSON
-//!   long-result MEGABYTES         a result of that size
+//!   noise                         prints lines that are not JSON
+//!   flood-lines COUNT             writes COUNT frames of an unknown type
+//!   flood-forever                 writes frames until the pipe is closed
+//!   flood-stderr MEGABYTES        writes that much on stderr
+//!   long-line MEGABYTES           writes one line of that size that is not JSON
+//!   long-result MEGABYTES         returns a result of that size
 //!   ignore-signals, leave-grandchild FILE   as above
-//! Before any of them
-//!   once FILE DIRECTIVE           only where FILE is not there yet; it gets the pid of the process that did it
+//! Before any other directive
+//!   once FILE DIRECTIVE           only if FILE does not exist; creates FILE with the pid of this process
 //! ```
 
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// One thing to do.
 pub struct Directive {
-    /// What.
     pub name: String,
-    /// With what.
-    pub rest: String,
+    /// The rest of the line: arguments of the directive.
+    pub argument: String,
 }
 
 impl Directive {
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
-        (!name.is_empty()).then(|| Self { name: name.to_owned(), rest: rest.trim().to_owned() })
+        (!name.is_empty()).then(|| Self { name: name.to_owned(), argument: rest.trim().to_owned() })
     }
 
-    /// The number that it is about.
+    /// Returns the argument as a number.
     pub fn number(&self) -> f64 {
-        self.rest.parse().unwrap_or_else(|_| panic!("`{}` needs a number", self.name))
+        self.argument.parse().unwrap_or_else(|_| panic!("`{}` needs a number", self.name))
     }
 }
 
-/// Leaves out what was to be done once and was done; the others remain.
-pub fn due(directives: Vec<Directive>) -> Vec<Directive> {
-    directives.into_iter().filter_map(due_once).collect()
+/// Removes `once` directives that were executed before, by this or another process.
+pub fn without_completed(directives: Vec<Directive>) -> Vec<Directive> {
+    directives.into_iter().filter_map(without_completed_once).collect()
 }
 
-fn due_once(directive: Directive) -> Option<Directive> {
+fn without_completed_once(directive: Directive) -> Option<Directive> {
     if directive.name != "once" {
         return Some(directive);
     }
-    let (file, rest) = directive.rest.split_once(' ').expect("`once FILE DIRECTIVE`");
+    let (file, rest) = directive.argument.split_once(' ').expect("`once FILE DIRECTIVE`");
     let mut first = OpenOptions::new().write(true).create_new(true).open(file).ok()?;
     write!(first, "{}", std::process::id()).unwrap();
     Directive::parse(rest)
 }
 
-/// What `FAKE_CLAUDE` says.
+/// Directives in the variable `FAKE_CLAUDE`.
 pub fn from_variable() -> Vec<Directive> {
     let text = std::env::var("FAKE_CLAUDE").unwrap_or_default();
     text.split([';', '\n']).filter_map(Directive::parse).collect()
 }
 
-/// What the lines `FAKE …` of a prompt say.
+/// Directives in the lines `FAKE …` of a prompt.
 pub fn from_prompt(prompt: &str) -> Vec<Directive> {
     let told = prompt.lines().filter_map(|line| line.trim().strip_prefix("FAKE "));
     told.filter_map(Directive::parse).collect()

@@ -1,4 +1,4 @@
-//! Sessions, where the real one keeps them.
+//! Session files of the fake `claude`, in the directory and format of the real CLI.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -7,29 +7,31 @@ use std::process::exit;
 
 use serde_json::{Value, json};
 
-use crate::write;
+use crate::write_frame;
 
-/// One conversation on disk.
+/// A session, stored unless `--no-session-persistence` is set.
 pub struct Session {
-    /// Its id.
     pub id: String,
-    /// Where it is kept, if it is.
+    /// The transcript; `None` if the session is not stored.
     file: Option<PathBuf>,
 }
 
 impl Session {
-    /// The session that was asked for; an unknown one to resume ends the process, as does one to
-    /// create that there is already.
+    /// Opens the session of `--resume` or `--session-id`, or a new one.
+    ///
+    /// Exits with 1, like the real CLI, if the session to resume is unknown or the session to create exists.
     pub fn from_arguments(arguments: &[String]) -> Self {
-        let created = value(arguments, "--session-id");
-        let resumed = value(arguments, "--resume");
+        let created = option_value(arguments, "--session-id");
+        let resumed = option_value(arguments, "--resume");
         let id = resumed.clone().or(created.clone()).unwrap_or_else(new_id);
-        let file = transcript(&id);
+        let file = transcript_path(&id);
         let known = file.as_ref().is_some_and(|file| file.exists());
         if resumed.is_some() && !known {
             let text = format!("No conversation found with session ID: {id}");
-            write(&json!({"type": "result", "subtype": "error_during_execution", "is_error": true,
-                "session_id": id, "num_turns": 0, "total_cost_usd": 0, "errors": [text]}));
+            write_frame(
+                &json!({"type": "result", "subtype": "error_during_execution", "is_error": true,
+                "session_id": id, "num_turns": 0, "total_cost_usd": 0, "errors": [text]}),
+            );
             eprintln!("{text}");
             exit(1);
         }
@@ -41,8 +43,8 @@ impl Session {
         Self { id, file: file.filter(|_| kept) }
     }
 
-    /// Adds a prompt; returns those before it.
-    pub fn remember(&self, prompt: &str) -> Vec<String> {
+    /// Appends a prompt; returns the prompts before it.
+    pub fn append_prompt(&self, prompt: &str) -> Vec<String> {
         let Some(path) = &self.file else { return Vec::new() };
         let text = fs::read_to_string(path).unwrap_or_default();
         let before = text.lines().map(|line| {
@@ -58,7 +60,7 @@ impl Session {
     }
 }
 
-fn value(arguments: &[String], name: &str) -> Option<String> {
+fn option_value(arguments: &[String], name: &str) -> Option<String> {
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         match argument.strip_prefix(name) {
@@ -70,7 +72,7 @@ fn value(arguments: &[String], name: &str) -> Option<String> {
     None
 }
 
-fn transcript(id: &str) -> Option<PathBuf> {
+fn transcript_path(id: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from).or_else(|| {
         let home = std::env::var_os("HOME")?;
         Some(PathBuf::from(home).join(".claude"))

@@ -1,104 +1,106 @@
-//! Whoever answers for a person: the hook of a real `claude`, a client of 2026-07-28, and somebody at a terminal.
+//! Approval over three channels: an elicitation hook of a real `claude`, a client of 2026-07-28, and a terminal.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use super::{audit, fake_project, main_claude, stage, touch};
-use crate::gateway_real::{python_program, source};
-use crate::support::fake::fake_claude;
-use crate::support::stage::{NEW, OLD, report, until_connected};
-use crate::support::terminal::Terminal;
+use super::{approval_context, approval_entries, fake_project, run_main_claude, touch_call};
+use crate::gateway_real::{python_program, test_source};
+use crate::support::claude_context::{NEW, OLD, report, wait_for_servers_script};
+use crate::support::fake_claude::fake_claude;
+use crate::support::terminal::PseudoTerminal;
 
-/// The decisions in the audit log, in order.
-fn decisions(lines: &[Value]) -> Vec<&str> {
+/// Rules of the approval entries in the audit log, in order.
+fn approval_rules(lines: &[Value]) -> Vec<&str> {
     lines.iter().filter_map(|line| line["rule"].as_str()).collect()
 }
 
-/// 2.1.325 speaks 2026-07-28 and calls again with the answer, 2.1.197 is asked in the midst of its call.
+/// 2.1.325 speaks 2026-07-28 and repeats the call with the answer; 2.1.197 is asked during its call.
 #[test_case(NEW)]
 #[test_case(OLD)]
-fn the_hook_of_a_main_claude_allows(version: &str) {
-    let Some(stage) = stage(version) else { return };
+fn an_elicitation_hook_of_the_main_claude_allows(version: &str) {
+    let Some(fixture) = approval_context(version) else { return };
     let allow = json!({ "hookSpecificOutput": {
         "hookEventName": "Elicitation", "action": "accept", "content": { "decision": "allow_once" },
     } });
-    stage.context.write("allow.json", allow.to_string());
+    fixture.context.write("allow.json", allow.to_string());
     let answer = json!({ "type": "command", "command": "cat > asked.json; cat allow.json" });
     let settings = json!({ "hooks": { "Elicitation": [{ "hooks": [answer] }] } });
-    let delegated = json!({ "agent_name": "toucher", "prompt": touch("planted") });
+    let delegated = json!({ "agent_name": "toucher", "prompt": touch_call("planted") });
     let prompt =
-        format!("{}CALL mcp__adjutant__run_subagent {delegated}", until_connected(version));
-    let result = main_claude(&stage, &prompt, &settings);
-    let root = stage.context.root();
+        format!("{}CALL mcp__adjutant__run_subagent {delegated}", wait_for_servers_script(version));
+    let result = run_main_claude(&fixture, &prompt, &settings);
+    let root = fixture.context.root();
     assert!(root.join("planted").exists(), "{result}");
     let asked = std::fs::read_to_string(root.join("asked.json")).unwrap();
     assert!(asked.contains("touch planted") && asked.contains("allow_for_run"), "{asked}");
-    let lines = audit(&stage.context);
-    assert_eq!(decisions(&lines), ["allow_once"], "{lines:?}");
+    let lines = approval_entries(&fixture.context);
+    assert_eq!(approval_rules(&lines), ["allow_once"], "{lines:?}");
 }
 
 #[test]
 fn a_client_of_2026_07_28_allows_once_and_denies() {
-    let (Some(stage), Some(python)) = (stage(NEW), python_program("python")) else { return };
-    let prompt = [touch("one"), touch("two")].join("\n");
+    let (Some(fixture), Some(python)) = (approval_context(NEW), python_program("python")) else {
+        return;
+    };
+    let prompt = [touch_call("one"), touch_call("two")].join("\n");
     let mut command = Command::new(python);
-    let serve = stage.adjutant(["serve"]);
-    command.arg(source("approve.py")).arg(serve.get_program());
-    command.args(["toucher", &prompt, "allow_once", "deny"]).current_dir(stage.context.root());
+    let serve = fixture.adjutant(["serve"]);
+    command.arg(test_source("approve.py")).arg(serve.get_program());
+    command.args(["toucher", &prompt, "allow_once", "deny"]).current_dir(fixture.context.root());
     command.envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let said = report(&command.output().unwrap());
     assert_eq!(said["protocol"], "2026-07-28", "{said}");
     let asked = said["asked"].as_array().unwrap();
     assert_eq!(asked.len(), 2, "{said}");
     assert!(asked[0].as_str().unwrap().contains("touch one"), "{said}");
-    let root = stage.context.root();
+    let root = fixture.context.root();
     assert!(root.join("one").exists() && !root.join("two").exists(), "{said}");
     let denial = said["result"]["denials"][0]["rule"].as_str().unwrap();
     assert!(denial.contains("the person at `main` said no"), "{said}");
-    let lines = audit(&stage.context);
-    assert_eq!(decisions(&lines), ["allow_once", "deny"], "{lines:?}");
+    let lines = approval_entries(&fixture.context);
+    assert_eq!(approval_rules(&lines), ["allow_once", "deny"], "{lines:?}");
 }
 
 const PROMPT: &str = "allow [o]nce, allow for this [r]un, or [d]eny?";
 
 #[test]
-fn at_a_terminal_a_person_allows_for_the_run() {
-    let Some(stage) = stage(NEW) else { return };
-    let prompt = [touch("one"), touch("two")].join("\n");
-    let mut terminal = Terminal::run(stage.adjutant(["run", "toucher", &prompt]));
-    terminal.sees(PROMPT);
+fn a_person_at_a_terminal_allows_for_the_run() {
+    let Some(fixture) = approval_context(NEW) else { return };
+    let prompt = [touch_call("one"), touch_call("two")].join("\n");
+    let mut terminal = PseudoTerminal::run(fixture.adjutant(["run", "toucher", &prompt]));
+    terminal.wait_for_output(PROMPT);
     for part in ["Tool: Bash", "touch one", "`permissions.ask`", "begins with `touch`"] {
-        terminal.sees(part);
+        terminal.wait_for_output(part);
     }
-    terminal.types("what?");
-    terminal.seen.clear();
-    terminal.sees(PROMPT);
-    terminal.types("r");
-    assert!(terminal.ends().success(), "{}", terminal.seen);
-    let root = stage.context.root();
+    terminal.type_line("what?");
+    terminal.output.clear();
+    terminal.wait_for_output(PROMPT);
+    terminal.type_line("r");
+    assert!(terminal.wait_for_exit().success(), "{}", terminal.output);
+    let root = fixture.context.root();
     assert!(root.join("one").exists() && root.join("two").exists());
-    let lines = audit(&stage.context);
-    assert_eq!(decisions(&lines), ["allow_for_run", "allowed_for_run"], "{lines:?}");
+    let lines = approval_entries(&fixture.context);
+    assert_eq!(approval_rules(&lines), ["allow_for_run", "allowed_for_run"], "{lines:?}");
 }
 
-/// The task comes over a pipe, and the person is at the terminal all the same.
+/// The task is read from stdin, so the question must go to `/dev/tty`.
 #[test]
-fn at_a_terminal_a_person_denies_though_the_task_came_over_a_pipe() {
+fn a_person_at_a_terminal_denies_when_the_task_comes_from_stdin() {
     let context = fake_project("");
     let program = env!("CARGO_BIN_EXE_adjutant");
     let line = format!("{program} run asker - < task");
     context.write("task", "FAKE ask Bash {\"command\":\"rm x\"}");
-    // `setsid` makes the terminal the one that `/dev/tty` means.
+    // `setsid --ctty` makes the pseudo-terminal the controlling terminal, which `/dev/tty` opens.
     let mut command = Command::new("setsid");
     command.args(["--ctty", "--wait", "sh", "-c", &line]).current_dir(context.root());
     command.env("HOME", context.home()).env("ADJUTANT_CLAUDE", fake_claude());
-    let mut terminal = Terminal::run(command);
-    terminal.sees("rm x");
-    terminal.sees(PROMPT);
-    terminal.types("d");
-    terminal.sees("said no");
-    assert!(terminal.ends().success(), "{}", terminal.seen);
-    assert_eq!(decisions(&audit(&context)), ["deny"]);
+    let mut terminal = PseudoTerminal::run(command);
+    terminal.wait_for_output("rm x");
+    terminal.wait_for_output(PROMPT);
+    terminal.type_line("d");
+    terminal.wait_for_output("said no");
+    assert!(terminal.wait_for_exit().success(), "{}", terminal.output);
+    assert_eq!(approval_rules(&approval_entries(&context)), ["deny"]);
 }

@@ -1,22 +1,25 @@
-//! Reads a Rust file to the paths it mentions, as the compiler would see them: comments and strings
-//! are gone, `use` lines and aliases are resolved, and test code is left out.
+//! Parser of the paths that a Rust file mentions: without comments, strings and test code, and with `use` lines and aliases
+//! resolved.
 
 use std::collections::HashMap;
 use std::iter::Peekable;
 
-use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree, token_stream};
+use proc_macro2::{Delimiter, Group, Ident, Spacing, TokenStream, TokenTree, token_stream};
 
-/// A path as written somewhere in a file, made absolute.
+/// A path that a file mentions, made absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mention {
     pub line: usize,
-    /// `std::fs::write`, `crate::base::now`, `println!`; a glob ends in `*`.
+    /// `std::fs::write`, `crate::base::now`, `println!`, `.sync_all()`; a glob ends in `*`.
     pub path: String,
 }
 
+/// The type whose `lock` is an flock.
+const FILE: &str = "std::fs::File";
+
 type Tokens = Peekable<token_stream::IntoIter>;
 
-/// Every path in `source`, which is the file at `module` (`["policy", "rules"]` for `policy/rules.rs`).
+/// Returns every path in `source`, the file of `module` (`["policy", "rules"]` for `policy/rules.rs`).
 pub fn mentions(source: &str, module: &[&str]) -> Result<Vec<Mention>, String> {
     let stream: TokenStream = source.parse().map_err(|error| format!("cannot be read: {error}"))?;
     let mut found =
@@ -25,7 +28,7 @@ pub fn mentions(source: &str, module: &[&str]) -> Result<Vec<Mention>, String> {
     Ok(found.resolved())
 }
 
-/// The first item with a body of its own (`fn`, `impl`, `struct`, …) outside of test code.
+/// Returns the first item with a body (`fn`, `impl`, `struct`, …) outside of test code.
 pub fn first_logic(source: &str) -> Option<(usize, String)> {
     const LOGIC: [&str; 8] =
         ["fn", "impl", "struct", "enum", "trait", "macro_rules", "static", "const"];
@@ -42,8 +45,7 @@ pub fn first_logic(source: &str) -> Option<(usize, String)> {
     None
 }
 
-/// The modules in files of their own that are compiled for tests alone: `name`, or `./file` where a
-/// `#[path]` says so.
+/// Returns the modules that are compiled only for tests and have their own file: `name`, or `./file` with a `#[path]`.
 pub fn test_modules(source: &str) -> Vec<String> {
     let Ok(stream) = source.parse::<TokenStream>() else { return Vec::new() };
     let mut tokens = stream.into_iter().peekable();
@@ -67,7 +69,7 @@ fn module_file(item: &[TokenTree]) -> Option<String> {
 #[derive(Default)]
 struct Found {
     module: Vec<String>,
-    /// Names that `use` lines bring in, with what they stand for.
+    /// Names imported by `use` lines, with their paths.
     names: HashMap<String, String>,
     imports: Vec<Mention>,
     uses: Vec<Mention>,
@@ -76,10 +78,26 @@ struct Found {
 impl Found {
     fn walk(&mut self, stream: TokenStream) {
         let mut tokens = stream.into_iter().peekable();
+        let mut before = [String::new(), String::new()];
         while let Some(token) = tokens.next() {
+            let [receiver, dot] = &before;
+            // Two dots are a range, and `self` is no file but has one.
+            let after_dot = dot == "." && receiver != ".";
+            let word = match &token {
+                TokenTree::Group(_) => String::new(),
+                other => other.to_string(),
+            };
+            let after_dot = after_dot && !(receiver == "self" && word == "lock");
+            let [_, last] = before;
+            before = [last, word];
             match token {
                 TokenTree::Punct(mark) if mark.as_char() == '#' => skip_if_test(&mut tokens),
                 TokenTree::Group(group) => self.walk(group.stream()),
+                TokenTree::Ident(word) if after_dot && is_mutex_lock(&word, &tokens) => {}
+                TokenTree::Ident(word) if after_dot && is_call(&mut tokens) => {
+                    let line = word.span().start().line;
+                    self.uses.push(Mention { line, path: format!(".{word}()") });
+                }
                 TokenTree::Ident(word) if word == "use" => self.import_tree("", &mut tokens),
                 TokenTree::Ident(word) => {
                     let line = word.span().start().line;
@@ -91,7 +109,7 @@ impl Found {
         }
     }
 
-    /// One branch of a `use`: `a::b`, `a::b as c`, `a::*`, `a::{…}`; ends at `,`, `;` or the group's end.
+    /// Parses one branch of a `use`: `a::b`, `a::b as c`, `a::*`, `a::{…}`; ends at `,`, `;` or the group's end.
     fn import_tree(&mut self, prefix: &str, tokens: &mut Tokens) {
         let mut path = prefix.to_owned();
         let mut line = 0;
@@ -107,14 +125,14 @@ impl Found {
                     self.import_branches(&path, &group);
                     return skip_semicolon(tokens);
                 }
-                // `as` keeps the path and changes the name, which is the word after it.
+                // `as` renames the path to the following word.
                 TokenTree::Ident(word) if word == "as" => line = 0,
                 TokenTree::Ident(word) => {
                     let renamed = line == 0 && !name.is_empty();
                     line = word.span().start().line;
                     name = word.to_string();
-                    let stands_for_prefix = name == "self" && !path.is_empty();
-                    if !renamed && !stands_for_prefix {
+                    let is_path_prefix = name == "self" && !path.is_empty();
+                    if !renamed && !is_path_prefix {
                         path = join(&path, &name);
                     }
                 }
@@ -143,8 +161,10 @@ impl Found {
     fn resolved(self) -> Vec<Mention> {
         let absolute = |path: &str| self.absolute(path);
         let imports = self.imports.iter().map(|m| (m, absolute(&m.path)));
-        // A lone word is a variable, a field or a type; what type it is, its `use` line has said.
-        let said = |m: &&Mention| m.path.contains("::") || m.path.ends_with('!');
+        // A single word is a variable, a field, or a type whose `use` line was already recorded.
+        let said = |m: &&Mention| {
+            m.path.contains("::") || m.path.ends_with('!') || m.path.starts_with('.')
+        };
         let uses = self.uses.iter().filter(said).map(|m| {
             let (first, rest) = m.path.split_once("::").unwrap_or((&m.path, ""));
             let whole = self.names.get(first).map(|full| join(full, rest));
@@ -152,12 +172,18 @@ impl Found {
         });
         let mut all: Vec<Mention> =
             imports.chain(uses).map(|(m, path)| Mention { line: m.line, path }).collect();
+        // Other types have the same method, so only a file that names `File` counts.
+        if all.iter().any(|m| m.path == FILE || m.path.starts_with(&format!("{FILE}::"))) {
+            for mention in all.iter_mut().filter(|m| m.path == ".lock()") {
+                mention.path = format!("{FILE}::lock");
+            }
+        }
         all.sort_by(|a, b| (a.line, &a.path).cmp(&(b.line, &b.path)));
         all.dedup();
         all
     }
 
-    /// `super::` and `self::` spelt out from the crate's root.
+    /// Resolves `super::` and `self::` from the crate root.
     fn absolute(&self, path: &str) -> String {
         let mut module = self.module.clone();
         let mut parts = path.split("::").peekable();
@@ -183,7 +209,7 @@ fn join(prefix: &str, rest: &str) -> String {
     }
 }
 
-/// Goes on after the first word of a path as long as `::word` follows; a macro keeps its `!`.
+/// Appends each following `::word` to a path; a macro keeps its `!`.
 fn rest_of_path(mut path: String, tokens: &mut Tokens) -> String {
     loop {
         let mut ahead = tokens.clone();
@@ -203,6 +229,24 @@ fn rest_of_path(mut path: String, tokens: &mut Tokens) -> String {
     path
 }
 
+/// After a dot and a word: `(…)` or `::<…>(…)`, not a field.
+fn is_call(tokens: &mut Tokens) -> bool {
+    match tokens.peek() {
+        Some(TokenTree::Group(group)) => group.delimiter() == Delimiter::Parenthesis,
+        Some(TokenTree::Punct(mark)) => mark.as_char() == ':',
+        _ => false,
+    }
+}
+
+/// `.lock()` of a mutex: its guard is taken by `.unwrap_or_else(…)` or `.await`, the `()` of a file's lock is not.
+fn is_mutex_lock(word: &Ident, tokens: &Tokens) -> bool {
+    if word != "lock" {
+        return false;
+    }
+    let after: Vec<String> = tokens.clone().skip(1).take(2).map(|it| it.to_string()).collect();
+    matches!(after.as_slice(), [dot, taken] if dot == "." && matches!(taken.as_str(), "unwrap_or_else" | "await"))
+}
+
 fn is_colons(tokens: &mut Tokens) -> bool {
     let mut colon =
         || matches!(tokens.next(), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
@@ -215,7 +259,7 @@ fn skip_semicolon(tokens: &mut Tokens) {
     );
 }
 
-/// After a `#`: if the attribute is `[cfg(test)]`, the item it stands on is passed over.
+/// Skips the item after a `#[cfg(test)]`; called after the `#`.
 fn skip_if_test(tokens: &mut Tokens) {
     test_item(tokens);
 }

@@ -1,27 +1,27 @@
-//! Reads the tables of `docs/architecture.md`: the document is the rule.
+//! Reads the tables of `docs/architecture.md`, which are the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the document says.
+/// Rules of the document.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// Folder to the folders it may import, in the order of the table.
-    pub house: Vec<(String, BTreeSet<String>)>,
-    pub doors: Vec<Door>,
+    /// Folders and the folders each may import, in the order of the table.
+    pub layers: Vec<(String, BTreeSet<String>)>,
+    pub effects: Vec<Effect>,
     /// File and path, each with the reason.
     pub exceptions: BTreeMap<(String, String), String>,
 }
 
-/// An effect and where it may be had.
+/// A side effect and the places where code may have it.
 #[derive(Debug)]
-pub struct Door {
-    pub effect: String,
+pub struct Effect {
+    pub name: String,
     pub places: Places,
-    /// Paths that show it.
+    /// Paths that show the effect.
     pub seen_as: Vec<String>,
 }
 
-/// Folders, or files below `src`.
+/// Folders, or files below `src/`.
 #[derive(Debug)]
 pub enum Places {
     Only(Vec<String>),
@@ -29,23 +29,23 @@ pub enum Places {
 }
 
 impl Rules {
-    /// Reads the document; a table that is missing or malformed is an error, never «no rules».
+    /// Reads the document; a table that is missing or malformed is an error, never an empty set of rules.
     pub fn parse(document: &str) -> Result<Self, String> {
         let mut rules = Self::default();
-        for [folder, _, imports] in rows(document, "house")? {
+        for [folder, _, imports] in rows(document, "layers")? {
             let folder = one(&folder)?;
             let allowed = match imports.as_str() {
                 "nothing" => BTreeSet::new(),
-                "all above" => rules.house.iter().map(|(name, _)| name.clone()).collect(),
+                "all above" => rules.layers.iter().map(|(name, _)| name.clone()).collect(),
                 listed => quoted(listed).into_iter().collect(),
             };
-            rules.house.push((folder, allowed));
+            rules.layers.push((folder, allowed));
         }
-        for [effect, places, seen_as] in rows(document, "doors")? {
+        for [name, places, seen_as] in rows(document, "effects")? {
             let names = quoted(&places);
             let places =
                 if places.starts_with("not ") { Places::Not(names) } else { Places::Only(names) };
-            rules.doors.push(Door { effect, places, seen_as: quoted(&seen_as) });
+            rules.effects.push(Effect { name, places, seen_as: quoted(&seen_as) });
         }
         for [file, path, reason] in rows(document, "exceptions")? {
             rules.exceptions.insert((one(&file)?, one(&path)?), reason);
@@ -54,10 +54,10 @@ impl Rules {
     }
 
     fn check(&self) -> Result<(), String> {
-        let known: BTreeSet<&str> = self.house.iter().map(|(name, _)| name.as_str()).collect();
-        for (folder, imports) in &self.house {
+        let known: BTreeSet<&str> = self.layers.iter().map(|(name, _)| name.as_str()).collect();
+        for (folder, imports) in &self.layers {
             if let Some(unknown) = imports.iter().find(|name| !known.contains(name.as_str())) {
-                return Err(format!("`{folder}` may import `{unknown}`, which is no folder"));
+                return Err(format!("`{folder}` may import `{unknown}`, which is not a folder"));
             }
         }
         match self.exceptions.iter().find(|(_, reason)| reason.len() < 10) {
@@ -85,7 +85,7 @@ fn one(cell: &str) -> Result<String, String> {
     quoted(cell).into_iter().next().ok_or(format!("nothing in backticks: {cell}"))
 }
 
-/// What stands in backticks.
+/// Texts in backticks.
 fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

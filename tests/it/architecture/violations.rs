@@ -1,20 +1,20 @@
-//! Holds one file against the rules.
+//! Checks one file against the rules.
 
 use std::collections::BTreeSet;
 
 use super::paths::{self, Mention};
-use super::tables::{Door, Places, Rules};
+use super::tables::{Effect, Places, Rules};
 
-const MOST_LINES: usize = 800;
+const MAX_LINES: usize = 800;
 
-/// A file of `src` that is held against the rules.
+/// A file of `src/` to check.
 pub struct Source<'a> {
-    /// Below `src`, with slashes: `policy/rules.rs`.
+    /// Path below `src/`: `policy/verdict.rs`.
     pub path: &'a str,
     pub text: &'a str,
 }
 
-/// Everything that is wrong with a file, as `src/…:line: sentence`; exceptions that it needed go to `used`.
+/// Returns the violations of a file as `src/…:line: sentence`, and adds the exceptions it used to `used`.
 pub fn violations(
     rules: &Rules,
     source: &Source<'_>,
@@ -28,7 +28,7 @@ pub fn violations(
     let mut wrong =
         shape(source).into_iter().map(|(line, what)| at(line, &what)).collect::<Vec<_>>();
     for mention in mentions {
-        for what in verdicts(rules, source.path, &mention) {
+        for what in broken_rules(rules, source.path, &mention) {
             match exception(rules, source.path, &mention.path) {
                 Some(known) => {
                     used.insert(known);
@@ -40,20 +40,21 @@ pub fn violations(
     wrong
 }
 
-fn verdicts(rules: &Rules, path: &str, mention: &Mention) -> Vec<String> {
-    let doors = rules.doors.iter().filter(|door| !is_open(door, path));
-    let broken = doors.filter(|door| door.seen_as.iter().any(|seen| shows(&mention.path, seen)));
-    let doors = broken.map(|door| {
-        let places = match &door.places {
+fn broken_rules(rules: &Rules, path: &str, mention: &Mention) -> Vec<String> {
+    let effects = rules.effects.iter().filter(|effect| !is_allowed(effect, path));
+    let broken =
+        effects.filter(|effect| effect.seen_as.iter().any(|seen| shows(&mention.path, seen)));
+    let effects = broken.map(|effect| {
+        let places = match &effect.places {
             Places::Only(places) => format!("only in {}", list(places)),
             Places::Not(places) => format!("not in {}", list(places)),
         };
-        format!("`{}` is {}: {places}", mention.path, door.effect)
+        format!("`{}` is {}: {places}", mention.path, effect.name)
     });
-    wrong_arrow(rules, path, &mention.path).into_iter().chain(doors).collect()
+    forbidden_import(rules, path, &mention.path).into_iter().chain(effects).collect()
 }
 
-fn wrong_arrow(rules: &Rules, path: &str, mention: &str) -> Option<String> {
+fn forbidden_import(rules: &Rules, path: &str, mention: &str) -> Option<String> {
     let inside = mention.strip_prefix("crate::").or_else(|| mention.strip_prefix("adjutant::"))?;
     let target = inside.split("::").next()?;
     let Some((folder, _)) = path.split_once('/') else {
@@ -61,7 +62,7 @@ fn wrong_arrow(rules: &Rules, path: &str, mention: &str) -> Option<String> {
             (path == "main.rs").then(|| format!("`main.rs` only calls `cli`, not `{target}`"));
         return main.filter(|_| target != "cli");
     };
-    let Some((_, allowed)) = rules.house.iter().find(|(name, _)| name == folder) else {
+    let Some((_, allowed)) = rules.layers.iter().find(|(name, _)| name == folder) else {
         return Some(format!("the folder `{folder}` is not in the table of docs/architecture.md"));
     };
     let fine = target == folder || allowed.contains(target);
@@ -71,17 +72,17 @@ fn wrong_arrow(rules: &Rules, path: &str, mention: &str) -> Option<String> {
     })
 }
 
-fn is_open(door: &Door, path: &str) -> bool {
+fn is_allowed(effect: &Effect, path: &str) -> bool {
     let inside = |place: &String| {
         path == place || path.strip_prefix(place.as_str()).is_some_and(|rest| rest.starts_with('/'))
     };
-    match &door.places {
+    match &effect.places {
         Places::Only(places) => places.iter().any(inside),
         Places::Not(places) => !places.iter().any(inside),
     }
 }
 
-/// Whether a path is, or lies below, what a door is seen as; a glob shows all that it could bring in.
+/// True if a path is, or is below, a path that shows the effect. A glob import shows everything it can bring in.
 fn shows(path: &str, seen: &str) -> bool {
     let below = |outer: &str, inner: &str| {
         inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with("::"))
@@ -97,8 +98,8 @@ fn exception(rules: &Rules, file: &str, path: &str) -> Option<(String, String)> 
 fn shape(source: &Source<'_>) -> Vec<(usize, String)> {
     let mut wrong = Vec::new();
     let lines = source.text.lines().count();
-    if lines > MOST_LINES {
-        wrong.push((lines, format!("a file has at most {MOST_LINES} lines: split it")));
+    if lines > MAX_LINES {
+        wrong.push((lines, format!("a file has at most {MAX_LINES} lines: split it")));
     }
     let front = source.path.ends_with("mod.rs") || source.path == "lib.rs";
     if let Some((line, word)) = paths::first_logic(source.text).filter(|_| front) {
@@ -108,7 +109,7 @@ fn shape(source: &Source<'_>) -> Vec<(usize, String)> {
     wrong
 }
 
-/// `policy/rules.rs` is `policy::rules`, `policy/mod.rs` is `policy`, `lib.rs` is the root.
+/// Module path of a file: `policy/verdict.rs` is `policy::verdict`, `policy/mod.rs` is `policy`, `lib.rs` is the root.
 fn module_of(path: &str) -> Vec<&str> {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let parts = stem.split('/').collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! `list`, `show`, `new`, `schema`.
+//! `list`, `show`, `new` and `schema`.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ You search.
 ";
 
 #[test]
-fn show_says_where_every_setting_came_from() {
+fn show_names_the_source_of_every_setting() {
     let context = TestContext::new();
     context.agent("search", SEARCH).write("agents/defaults.yaml", "# ours\nmodel: haiku\n");
     let report: Value =
@@ -50,7 +50,7 @@ fn show_says_where_every_setting_came_from() {
 }
 
 #[test]
-fn variables_are_shown_as_written_even_when_they_are_set() {
+fn show_does_not_expand_variables() {
     let context = TestContext::new();
     context.agent("search", SEARCH);
     for arguments in [["show", "search", "--json"].as_slice(), &["show", "search"]] {
@@ -62,7 +62,7 @@ fn variables_are_shown_as_written_even_when_they_are_set() {
 }
 
 #[test]
-fn an_unknown_agent_is_refused_with_the_nearest_name() {
+fn an_unknown_agent_is_refused_with_the_closest_name() {
     let context = TestContext::new();
     context.agent("search", SEARCH);
     let output = context.run(["show", "serach"]);
@@ -74,7 +74,7 @@ fn an_unknown_agent_is_refused_with_the_nearest_name() {
 }
 
 #[test]
-fn list_is_a_table_that_fits() {
+fn list_is_at_most_one_hundred_columns_wide() {
     let context = TestContext::new();
     context
         .agent("search", SEARCH)
@@ -100,7 +100,7 @@ fn list_is_a_table_that_fits() {
 }
 
 #[test]
-fn a_new_agent_in_a_ready_project_passes_check_too() {
+fn a_new_agent_in_an_initialized_project_passes_check() {
     let context = TestContext::new();
     stdout(&context, &["init"]);
     stdout(&context, &["new", "web-search"]);
@@ -126,7 +126,47 @@ fn a_new_agent_passes_check_and_is_never_overwritten() {
 }
 
 #[test]
-fn a1_a_name_that_cannot_be_used_is_explained_and_touches_nothing() {
+fn check_notes_agents_with_a_shell_and_warns_of_permissions_to_change_the_project() {
+    let context = TestContext::new();
+    let agent = |name: &str, settings: &str| {
+        context.agent(name, &format!("---\ndescription: d\n{settings}\n---\nWork.\n"));
+    };
+    agent("reader", "permissions: { allow: [Read] }");
+    agent("builder", "permissions: { allow: [\"Bash(make:*)\"] }");
+    let checked = context.run(["check", "--strict"]);
+    assert!(checked.status.success(), "a note is no warning: {checked:?}");
+    let note = "agent `builder` has a shell: only a sandbox keeps a shell from changing control files \
+        and reading `data/` (docs/security.md)";
+    assert_eq!(String::from_utf8(checked.stderr).unwrap(), format!("note: {note}\n"));
+    assert_eq!(
+        String::from_utf8(checked.stdout).unwrap(),
+        "2 agents, 2 files checked: 0 errors, 0 warnings\n"
+    );
+    let report = |context: &TestContext| -> Value {
+        serde_json::from_slice(&context.run(["check", "--json"]).stdout).unwrap()
+    };
+    assert_eq!(
+        report(&context),
+        json!({ "ok": true, "files": 2, "errors": 0, "warnings": 0, "diagnostics": [],
+            "notes": [{ "code": "shell", "agents": ["builder"], "message": note }] })
+    );
+    agent("builder", "may_change_project_config: true");
+    let report = report(&context);
+    assert_eq!((&report["warnings"], &report["notes"]), (&json!(1), &json!([])), "{report}");
+    let found = &report["diagnostics"][0];
+    assert_eq!(
+        (&found["severity"], &found["code"], &found["line"]),
+        (&json!("warning"), &json!("may-change-project-config"), &json!(3))
+    );
+    let shown: Value =
+        serde_json::from_str(&stdout(&context, &["show", "builder", "--json"])).unwrap();
+    let settings = shown["settings"].as_array().unwrap();
+    let setting = settings.iter().find(|s| s["key"] == "may_change_project_config").unwrap();
+    assert_eq!(setting["value"], true, "{setting}");
+}
+
+#[test]
+fn a1_an_invalid_agent_name_is_explained_and_creates_nothing() {
     let context = TestContext::new();
     for name in ["../main", "a/b", "/etc/x", "", ".", "main", "MAIN", "a\nb"] {
         let output = context.run(["new", name]);
@@ -140,16 +180,16 @@ fn a1_a_name_that_cannot_be_used_is_explained_and_touches_nothing() {
 }
 
 #[test]
-fn strict_counts_warnings() {
+fn strict_fails_on_warnings() {
     let context = TestContext::new();
     context.agent("odd", "---\ndescription: d\ncolor: red\n---\nx\n");
     assert_eq!(context.run(["check"]).status.code(), Some(0));
     assert_eq!(context.run(["check", "--strict"]).status.code(), Some(1));
 }
 
-/// `cargo run -- schema > docs/schema/agent.schema.json` (and `schema defaults`) renews them.
+/// Regenerate with `cargo run -- schema > docs/schema/agent.schema.json` (and `schema defaults`).
 #[test]
-fn the_committed_schemas_are_fresh() {
+fn the_committed_schemas_are_up_to_date() {
     let context = TestContext::new();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema");
     for (arguments, file) in [
@@ -162,7 +202,7 @@ fn the_committed_schemas_are_fresh() {
 }
 
 #[test]
-fn the_schema_takes_what_is_read_and_refuses_what_is_not() {
+fn the_schema_accepts_valid_agents_and_rejects_invalid_ones() {
     let schema: Value =
         serde_json::from_str(&stdout(&TestContext::new(), &["schema"])).expect("JSON");
     let validator = jsonschema::validator_for(&schema).expect("a schema");
@@ -188,7 +228,7 @@ fn the_schema_takes_what_is_read_and_refuses_what_is_not() {
 }
 
 #[test]
-fn show_ends_with_the_mcp_tools_that_are_left_and_says_why_others_are_not() {
+fn show_lists_the_remaining_mcp_tools_and_explains_the_excluded_ones() {
     let context = TestContext::new();
     context.agent(
         "dev",

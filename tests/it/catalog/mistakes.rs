@@ -1,4 +1,4 @@
-//! One agent per mistake: each is reported at its line, and none of them can be run.
+//! One agent per mistake: each mistake is reported at its line, and the agent cannot be run.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
-use crate::support::fake::fake_claude;
-use crate::support::mcp::{McpClient, text};
+use crate::support::fake_claude::fake_claude;
+use crate::support::mcp::{McpClient, result_text};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/agents-invalid");
 
-/// Folder, line, code, severity: in the order `check` reports them.
+/// Directory, line, code and severity, in the order of `check`.
 const EXPECTED: &[(&str, u64, &str, &str)] = &[
     ("alias-bomb", 4, "yaml-anchor", "error"),
     ("bare-star", 4, "yaml-anchor", "error"),
@@ -52,7 +52,7 @@ const EXPECTED: &[(&str, u64, &str, &str)] = &[
     ("yaml-anchor", 4, "yaml-anchor", "error"),
 ];
 
-fn project_of_mistakes() -> TestContext {
+fn invalid_project() -> TestContext {
     let context = TestContext::new();
     for folder in fs::read_dir(FIXTURES).expect("fixtures") {
         let folder = folder.expect("a fixture");
@@ -63,8 +63,8 @@ fn project_of_mistakes() -> TestContext {
     context
 }
 
-/// What `check --json` finds: folder, line, code, severity.
-fn found(context: &TestContext) -> Vec<(String, u64, String, String)> {
+/// Findings of `check --json`: directory, line, code and severity.
+fn findings(context: &TestContext) -> Vec<(String, u64, String, String)> {
     let output = context.run(["check", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -85,15 +85,15 @@ fn found(context: &TestContext) -> Vec<(String, u64, String, String)> {
 
 #[test]
 fn every_mistake_is_reported_at_its_line() {
-    let found = found(&project_of_mistakes());
+    let found = findings(&invalid_project());
     let found: Vec<_> =
         found.iter().map(|(a, line, b, c)| (a.as_str(), *line, b.as_str(), c.as_str())).collect();
     assert_eq!(found, EXPECTED);
 }
 
 #[test]
-fn a_broken_agent_is_listed_as_broken_and_the_others_work() {
-    let context = project_of_mistakes();
+fn an_invalid_agent_is_listed_as_broken_and_the_others_work() {
+    let context = invalid_project();
     context.agent("sound", "---\ndescription: Works\n---\nYou work.\n");
     let output = context.run(["list", "--json"]);
     assert!(output.status.success());
@@ -111,7 +111,7 @@ fn a_broken_agent_is_listed_as_broken_and_the_others_work() {
 }
 
 #[test]
-fn a_mistake_is_shown_as_a_compiler_shows_it() {
+fn a_mistake_is_shown_with_its_source_line() {
     let context = TestContext::new();
     let text = "---\nname: search\ndescription: Searches: the web\n---\nYou search.\n";
     context.agent("search", text);
@@ -120,32 +120,29 @@ fn a_mistake_is_shown_as_a_compiler_shows_it() {
     context.agent("several", text);
     let output = context.run(["check"]);
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @r#"
-    unquoted-colon
+    error[unquoted-colon]: the value of `description` has a colon in it, which YAML reads as a new key
+     --> agents/search/agent.md:3:14
+      |
+    3 | description: Searches: the web
+      |              ^^^^^^^^^^^^^^^^^
+      |
+      = help: put it in quotes: `description: "Searches: the web"`
 
-      × the value of `description` has a colon in it, which YAML reads as a new key
-       ╭─[agents/search/agent.md:3:14]
-     3 │ description: Searches: the web
-       ·              ─────────────────
-       ╰────
-      help: put it in quotes: `description: "Searches: the web"`
+    error[unknown-key]: unknown key `dney` in `permissions`
+     --> agents/several/agent.md:5:3
+      |
+    5 |   dney: [Bash]
+      |   ^^^^
+      |
+      = help: did you mean `deny`?
 
-    unknown-key
-
-      × unknown key `dney` in `permissions`
-       ╭─[agents/several/agent.md:5:3]
-     5 │   dney: [Bash]
-       ·   ────
-       ╰────
-      help: did you mean `deny`?
-
-    unknown-tool
-
-      × there is no built-in tool `Wrte`
-       ╭─[agents/several/agent.md:7:22]
-     7 │   tools: { exclude: ["builtin:Wrte"] }
-       ·                      ──────────────
-       ╰────
-      help: did you mean `Write`?
+    error[unknown-tool]: there is no built-in tool `Wrte`
+     --> agents/several/agent.md:7:22
+      |
+    7 |   tools: { exclude: ["builtin:Wrte"] }
+      |                      ^^^^^^^^^^^^^^
+      |
+      = help: did you mean `Write`?
     "#);
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
@@ -153,7 +150,7 @@ fn a_mistake_is_shown_as_a_compiler_shows_it() {
     );
 }
 
-/// A2: what is no regular file inside the project is refused without being read.
+/// A2: a path that is not a regular file inside the project is refused without being read.
 #[test]
 fn a2_files_that_must_not_be_read_are_refused() {
     let context = TestContext::new();
@@ -174,7 +171,8 @@ fn a2_files_that_must_not_be_read_are_refused() {
     context.write("agents/bytes/agent.md", b"---\ndescription: d\n---\nab\xff\n");
     context.agent("memory", "---\ndescription: d\nsession: true\n---\nx\n");
     symlink("/etc/passwd", root.join("agents/memory/memory.md")).expect("a symlink");
-    let found: Vec<_> = found(&context).into_iter().map(|(a, line, b, _)| (a, line, b)).collect();
+    let found: Vec<_> =
+        findings(&context).into_iter().map(|(a, line, b, _)| (a, line, b)).collect();
     let expected = [
         ("bytes", 4, "not-utf8"),
         ("fifo", 1, "not-a-file"),
@@ -188,50 +186,57 @@ fn a2_files_that_must_not_be_read_are_refused() {
     assert_eq!(found, expected.map(|(a, line, b)| (a.to_owned(), line, b.to_owned())));
 }
 
-/// An agent with all rights, if somebody believed a part of its file.
-fn wide(name: &str) -> String {
+/// An agent with every permission, if a parser accepted part of its file.
+fn agent_with_all_permissions(name: &str) -> String {
     format!(
         "---\nname: {name}\ndescription: Helps\ntools: [Bash]\npermissions: {{ allow: [Bash] }}\n---\nYou help.\n"
     )
 }
 
 #[test]
-fn a3_front_matter_that_cannot_be_trusted_is_an_error_and_never_an_agent_with_more_rights() {
+fn a3_ambiguous_front_matter_is_an_error_and_never_grants_more_permissions() {
     let narrow = "permissions: { deny: [Bash] }\n";
-    let with = |name: &str, more: &str| wide(name).replace("tools:", &format!("{more}tools:"));
+    let with = |name: &str, more: &str| {
+        agent_with_all_permissions(name).replace("tools:", &format!("{more}tools:"))
+    };
     let bomb: Vec<String> =
         (0..9).map(|n| format!("a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1)).collect();
     let bomb = bomb.concat();
-    is_refused(&[
+    assert_refused(&[
         (
             "unterminated",
-            wide("unterminated").replace("\n---\n", "\n"),
+            agent_with_all_permissions("unterminated").replace("\n---\n", "\n"),
             "unterminated-front-matter",
         ),
         (
             "unterminated-twice",
-            wide("unterminated-twice").replace("\n---\n", "\n-----\n"),
+            agent_with_all_permissions("unterminated-twice").replace("\n---\n", "\n-----\n"),
             "unterminated-front-matter",
         ),
-        ("bom", format!("\u{feff}{}", wide("bom")), "byte-order-mark"),
+        ("bom", format!("\u{feff}{}", agent_with_all_permissions("bom")), "byte-order-mark"),
         ("bomb", with("bomb", &format!("a0: &a0 [x, x]\n{bomb}")), "yaml-anchor"),
         ("alias", with("alias", "x: &wide { allow: [Bash] }\npermissions: *wide\n"), "yaml-anchor"),
         ("narrow-first", with("narrow-first", narrow), "duplicate-key"),
         (
             "narrow-last",
-            wide("narrow-last").replace("\n---\nYou", &format!("\n{narrow}---\nYou")),
+            agent_with_all_permissions("narrow-last")
+                .replace("\n---\nYou", &format!("\n{narrow}---\nYou")),
             "duplicate-key",
         ),
     ]);
 }
 
 #[test]
-fn a4_a_typo_in_a_restriction_is_an_error_and_never_no_rule() {
-    let with = |name: &str, more: &str| wide(name).replace("---\nYou", &format!("{more}---\nYou"));
-    let denying =
-        |name: &str, deny: &str| wide(name).replace("[Bash] }", &format!("[Bash], {deny} }}"));
-    let permitting = |name: &str, key: &str| wide(name).replace("permissions:", key);
-    is_refused(&[
+fn a4_a_typo_in_a_restriction_is_an_error_and_never_drops_the_rule() {
+    let with = |name: &str, more: &str| {
+        agent_with_all_permissions(name).replace("---\nYou", &format!("{more}---\nYou"))
+    };
+    let denying = |name: &str, deny: &str| {
+        agent_with_all_permissions(name).replace("[Bash] }", &format!("[Bash], {deny} }}"))
+    };
+    let permitting =
+        |name: &str, key: &str| agent_with_all_permissions(name).replace("permissions:", key);
+    assert_refused(&[
         ("deny-key", denying("deny-key", "dney: [\"Bash(rm:*)\"]"), "unknown-key"),
         ("deny-case", denying("deny-case", "Deny: [\"Bash(rm:*)\"]"), "unknown-key"),
         ("deny-tool", denying("deny-tool", "deny: [\"Bsh(rm:*)\"]"), "unknown-tool"),
@@ -268,13 +273,13 @@ fn a4_a_typo_in_a_restriction_is_an_error_and_never_no_rule() {
     ]);
 }
 
-/// Each of these files is an error with its code, and nobody can run it: nothing is started, and the refusal is written down.
-fn is_refused(files: &[(&str, String, &str)]) {
+/// Asserts that `check` reports each file with its code, that a call is refused and audited, and that no run starts.
+fn assert_refused(files: &[(&str, String, &str)]) {
     let context = TestContext::new();
     for (name, content, _) in files {
         context.agent(name, content);
     }
-    let found = found(&context);
+    let found = findings(&context);
     let mut client = McpClient::connect({
         let mut command = context.adjutant(["serve"]);
         command.env("ADJUTANT_CLAUDE", fake_claude());
@@ -288,18 +293,18 @@ fn is_refused(files: &[(&str, String, &str)]) {
             .collect();
         assert!(errors.contains(code), "{errors:?} for\n{content}");
         let arguments = json!({ "agent_name": name, "prompt": "FAKE result ran" });
-        let refused = client.call("run_subagent", arguments);
-        assert!(text(&refused).starts_with("AGENT_INVALID: "), "{refused} for\n{content}");
+        let refused = client.call_tool("run_subagent", arguments);
+        assert!(result_text(&refused).starts_with("AGENT_INVALID: "), "{refused} for\n{content}");
     }
     assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
-    let audit = context.audit();
+    let audit = context.audit_entries();
     let refused = audit.iter().map(|line| (line["tool"].as_str(), line["error"].as_str()));
     let expected = files.iter().map(|(name, ..)| (Some(*name), Some("AGENT_INVALID")));
     assert_eq!(refused.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
 #[test]
-fn an_agents_folder_outside_of_the_project_is_not_read() {
+fn an_agents_directory_outside_the_project_is_not_read() {
     let context = TestContext::new();
     let elsewhere = context.home().join("agents/one");
     fs::create_dir_all(&elsewhere).expect("a folder");
@@ -313,7 +318,7 @@ fn an_agents_folder_outside_of_the_project_is_not_read() {
     assert!(String::from_utf8_lossy(&list.stderr).contains("leaves the project"));
 }
 
-/// H3: what stands in a name or a value cannot begin a line of its own.
+/// H3: control characters in a name or a value cannot start a new line.
 #[test]
 fn h3_control_characters_cannot_forge_a_line() {
     let context = TestContext::new();
@@ -331,20 +336,20 @@ fn h3_control_characters_cannot_forge_a_line() {
 }
 
 #[test]
-fn names_that_one_disk_takes_for_one_are_two_mistakes() {
+fn names_that_differ_only_in_case_are_duplicates() {
     let context = TestContext::new();
     context.agent("search", "---\ndescription: d\n---\nx\n");
     context.agent("Search", "---\ndescription: d\n---\nx\n");
-    let codes: Vec<String> = found(&context).into_iter().map(|(.., code, _)| code).collect();
+    let codes: Vec<String> = findings(&context).into_iter().map(|(.., code, _)| code).collect();
     assert_eq!(codes, ["duplicate-name", "duplicate-name"]);
 }
 
 #[test]
-fn with_broken_defaults_no_agent_is_run_and_it_is_said_once() {
+fn invalid_defaults_block_every_agent_and_are_reported_once() {
     let context = TestContext::new();
     context.agent("search", "---\ndescription: d\n---\nx\n");
     context.write("agents/defaults.yaml", "timeout_ms: 1000\nmax_budget: 1\n");
-    let found = found(&context);
+    let found = findings(&context);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].1, found[0].2.as_str()), (2, "unknown-key"));
     let output = context.run(["show", "search"]);
@@ -354,7 +359,7 @@ fn with_broken_defaults_no_agent_is_run_and_it_is_said_once() {
 }
 
 #[test]
-fn other_files_are_checked_too() {
+fn check_covers_files_other_than_agents() {
     let context = TestContext::new();
     context
         .agent("search", "---\ndescription: d\n---\nx\n")
@@ -397,7 +402,7 @@ fn other_files_are_checked_too() {
     );
 }
 
-/// What `check` says about `.mcp.json`: severity, line and message of each.
+/// Findings of `check` for `.mcp.json`: severity, line and message.
 fn check_servers(servers: &str) -> Vec<(String, u64, String)> {
     let context = TestContext::new();
     context.agent("search", "---\ndescription: d\n---\nx\n").write(".mcp.json", servers);
@@ -432,7 +437,7 @@ fn check_servers(servers: &str) -> Vec<(String, u64, String)> {
 #[test_case(r#""httpUrl": "https://x.example/""#, "it has neither `command` nor `url`")]
 #[test_case(r#""command": "sh", "command": "bash""#, "`command` is written twice")]
 #[test_case(r#""command": "sh", "env": {"A": "1", "A": "2"}"#, "`env.A` is written twice")]
-fn a_server_that_the_gateway_refuses_is_an_error(entry: &str, reason: &str) {
+fn a_server_that_the_gateway_rejects_is_an_error(entry: &str, reason: &str) {
     let written = format!(
         "{{\n\"mcpServers\": {{\n\"good\": {{\"command\": \"sh\"}},\n\"x\": {{{entry}}}}}}}\n"
     );
@@ -450,7 +455,7 @@ fn a_mistake_in_a_server_is_shown_at_its_line() {
 }
 
 #[test]
-fn a_server_that_is_written_twice_is_an_error() {
+fn a_duplicate_server_is_an_error() {
     let written =
         "{\"mcpServers\": {\n\"x\": {\"command\": \"sh\"},\n\"x\": {\"command\": \"ls\"}}}\n";
     let message =
@@ -468,14 +473,14 @@ fn a_server_that_is_written_twice_is_an_error() {
 #[test_case("\u{feff}{\"mcpServers\": {\"a\": {\"command\": \"sh\"}}}"; "a byte order mark")]
 #[test_case("{\"mcpServers\": {\"a\": {\"command\": \"sh\", \"env\": {\"A\": \"${NOT_SET_ANYWHERE:-x}\"}}}}"; "a default")]
 #[test_case("{\"mcpServers\": {\"a\": {\"command\": \"no-such-program\", \"disabled\": true}}}"; "disabled")]
-fn a_server_that_the_gateway_takes_is_no_mistake(written: &str) {
+fn a_server_that_the_gateway_accepts_is_not_reported(written: &str) {
     assert_eq!(check_servers(written), []);
 }
 
 #[test_case(r#""command": "sh", "args": ["${NOT_SET_ANYWHERE}"]"#, "NOT_SET_ANYWHERE")]
 #[test_case(r#""command": "no-such-program""#, "there is no program `no-such-program`")]
 #[test_case(r#""command": "sh", "pinn": "strict""#, "unknown key `pinn`; is `pin` meant?")]
-fn what_keeps_a_server_from_starting_here_is_a_warning(entry: &str, expected: &str) {
+fn a_problem_of_this_machine_that_prevents_a_start_is_a_warning(entry: &str, expected: &str) {
     let found = check_servers(&format!("{{\"mcpServers\": {{\n\"x\": {{{entry}}}}}}}\n"));
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].0.as_str(), found[0].1), ("warning", 2));

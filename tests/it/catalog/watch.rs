@@ -1,17 +1,16 @@
-//! The catalog follows the disk, and a reader never sees anything half changed.
+//! The catalog follows changes on disk; a reader never sees a partial change.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use adjutant::catalog::{Catalog, Snapshot};
 use adjutant::config::Settings;
 
 use crate::support::TestContext;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn settings(context: &TestContext) -> Settings {
     Settings::resolve(Some(&context.root())).expect("a project")
@@ -25,17 +24,17 @@ fn description(snapshot: &Snapshot, name: &str) -> Option<String> {
     Some(snapshot.get(name)?.agent()?.description.clone())
 }
 
-/// Waits until the watched catalog shows what is wanted; nothing but the watcher reads the disk.
+/// Waits until the watched catalog satisfies `wanted`; only the watcher reads the disk.
 fn wait_for(catalog: &Catalog, what: &str, wanted: impl Fn(&Snapshot) -> bool) {
     let started = Instant::now();
     while !wanted(&catalog.snapshot()) {
-        assert!(started.elapsed() < PATIENCE, "the catalog never showed: {what}");
+        assert!(started.elapsed() < WATCH_TIMEOUT, "the catalog never showed: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn adding_editing_renaming_and_deleting_are_seen() {
+fn the_watcher_sees_added_edited_renamed_and_deleted_agents() {
     let context = TestContext::new();
     context.agent("one", &agent("first"));
     let catalog = Catalog::open(&settings(&context));
@@ -72,7 +71,7 @@ fn adding_editing_renaming_and_deleting_are_seen() {
 }
 
 #[test]
-fn a_folder_that_comes_later_and_through_a_symlink_is_seen() {
+fn the_watcher_sees_an_agents_symlink_created_later() {
     let context = TestContext::new();
     let catalog = Catalog::open(&settings(&context));
     let _watching = catalog.watch();
@@ -86,7 +85,7 @@ fn a_folder_that_comes_later_and_through_a_symlink_is_seen() {
 }
 
 #[test]
-fn a_call_sees_an_edit_that_no_watcher_told_of() {
+fn a_call_sees_an_edit_without_a_watcher() {
     let context = TestContext::new();
     context.agent("one", &agent("first"));
     let catalog = Catalog::open(&settings(&context));
@@ -102,12 +101,12 @@ fn a_call_sees_an_edit_that_no_watcher_told_of() {
     context.write("agents/defaults.yaml", "model: haiku\n");
     let model = catalog.current("one").get("one").and_then(|one| one.agent()?.model.clone());
     assert_eq!(model.as_deref(), Some("haiku"));
-    // A1: what is no name is looked up nowhere.
+    // A1: an invalid agent name is not looked up on disk.
     assert!(catalog.current("../../home").get("../../home").is_none());
 }
 
 #[test]
-fn an_agent_that_was_mended_is_seen_by_the_next_call() {
+fn the_next_call_sees_a_repaired_agent() {
     let context = TestContext::new();
     let agents = context.root().join("agents");
     fs::create_dir_all(&agents).expect("a folder");
@@ -119,9 +118,9 @@ fn an_agent_that_was_mended_is_seen_by_the_next_call() {
     assert_eq!(description(&catalog.current("one"), "one").as_deref(), Some("first"));
 }
 
-/// Saves within one tick of the disk's clock, of the same length, look the same from outside.
+/// Two saves of the same length within one tick of the file system's clock have the same size and modification time.
 #[test]
-fn edits_in_quick_succession_are_all_seen() {
+fn edits_within_one_clock_tick_are_all_seen() {
     let context = TestContext::new();
     context.agent("one", &agent("v000"));
     let catalog = Catalog::open(&settings(&context));
@@ -132,9 +131,9 @@ fn edits_in_quick_succession_are_all_seen() {
     }
 }
 
-/// Two agents and a right in each are changed together with the text, thousands of times, while readers look.
+/// A writer replaces description, limit and permission together 399 times while a reader checks that they match.
 #[test]
-fn a_reader_never_sees_an_agent_half_changed() {
+fn a_reader_never_sees_a_partly_changed_agent() {
     let context = TestContext::new();
     let version = |number: usize| {
         let padding = "x".repeat(number % 7 * 1_000);

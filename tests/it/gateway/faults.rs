@@ -1,6 +1,7 @@
-//! G1, G2: a broken server fails its own calls, in time, with the reason, and comes back.
+//! G1, G2: a faulty server fails only its own calls, in bounded time and with the reason, and is restarted.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -8,178 +9,227 @@ use nix::unistd::Pid;
 use serde_json::{Map, json};
 use test_case::test_case;
 
-use super::{Stage, code, execute, faulty, said};
-use crate::support::mcp::{McpClient, text};
+use super::{GatewayContext, call_tool_text, error_code, execute, faulty};
+use crate::support::mcp::{McpClient, result_text};
 
 #[test]
-fn g1_a_server_that_dies_in_mid_call_fails_its_calls_at_once_and_comes_back() {
-    let stage = Stage::with(&["good"]);
-    let mut client = stage.connect();
-    let before = said(&mut client, "good", "pid");
+fn g1_a_server_that_exits_during_calls_fails_them_at_once_and_is_restarted() {
+    let fixture = GatewayContext::with(&["good"]);
+    let mut client = fixture.connect();
+    let before = call_tool_text(&mut client, "good", "pid");
     let begun = Instant::now();
     let call = |tool: &str, args| json!({ "name": "execute_tool", "arguments": { "agent_id": "dev", "server": "good", "tool": tool, "args": args } });
-    let waiting = client.begin("tools/call", call("sleep", json!({ "ms": 60_000 })));
-    let deadly = client.begin("tools/call", call("die", json!({})));
-    for id in [waiting, deadly] {
+    let waiting = client.send_request("tools/call", call("sleep", json!({ "ms": 60_000 })));
+    let exiting = client.send_request("tools/call", call("die", json!({})));
+    for id in [waiting, exiting] {
         let result = client.answer(id);
-        assert_eq!(code(&result), "SERVER_UNAVAILABLE");
-        assert!(text(&result).contains("code 7"), "{result}");
-        assert!(text(&result).contains("out of cheese"), "{result}");
+        assert_eq!(error_code(&result), "SERVER_UNAVAILABLE");
+        assert!(result_text(&result).contains("code 7"), "{result}");
+        assert!(result_text(&result).contains("out of cheese"), "{result}");
     }
     assert!(begun.elapsed() < Duration::from_secs(30), "not at the deadline");
-    assert_ne!(said(&mut client, "good", "pid"), before, "it came back");
+    assert_ne!(call_tool_text(&mut client, "good", "pid"), before, "it came back");
 }
 
 #[test]
-fn g1_a_server_killed_again_and_again_comes_back_and_disturbs_nobody() {
+fn g1_a_server_killed_repeatedly_is_restarted_and_does_not_affect_others() {
     let entry = json!({ "command": faulty() });
-    let stage = Stage::new(&json!({ "good": entry, "other": entry }));
-    let mut client = stage.connect();
-    let other = said(&mut client, "other", "pid");
+    let fixture = GatewayContext::new(&json!({ "good": entry, "other": entry }));
+    let mut client = fixture.connect();
+    let other = call_tool_text(&mut client, "other", "pid");
     for _ in 0..5 {
-        let pid: i32 = said(&mut client, "good", "pid").parse().unwrap();
+        let pid: i32 = call_tool_text(&mut client, "good", "pid").parse().unwrap();
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-        assert_eq!(said(&mut client, "other", "pid"), other);
-        // The call may come before the gateway knows; the one after it may not fail.
+        assert_eq!(call_tool_text(&mut client, "other", "pid"), other);
+        // This call may arrive before the gateway has seen the exit; the next one must not fail.
         execute(&mut client, "good", "echo", json!({}));
     }
-    assert_eq!(said(&mut client, "other", "count"), "7");
+    assert_eq!(call_tool_text(&mut client, "other", "count"), "7");
 }
 
 #[test_case("dies", "code 3", "no licence found")]
 #[test_case("dies-after-handshake", "code 4", "")]
-fn g1_a_server_that_does_not_start_says_why_and_when_it_is_tried_again(
+fn g1_a_failed_start_reports_its_cause_and_the_time_of_the_next_try(
     mode: &str,
     how: &str,
     words: &str,
 ) {
-    let stage = Stage::with(&["good", mode]);
-    let mut client = stage.connect();
+    let fixture = GatewayContext::with(&["good", mode]);
+    let mut client = fixture.connect();
     let first = execute(&mut client, mode, "echo", json!({}));
-    assert_eq!(code(&first), "SERVER_UNAVAILABLE");
-    assert!(text(&first).contains(how) && text(&first).contains(words), "{first}");
+    assert_eq!(error_code(&first), "SERVER_UNAVAILABLE");
+    assert!(result_text(&first).contains(how) && result_text(&first).contains(words), "{first}");
     let second = execute(&mut client, mode, "echo", json!({}));
-    assert!(text(&second).contains("It is tried again in"), "{second}");
-    assert_eq!(said(&mut client, "good", "echo"), "{}");
+    assert!(result_text(&second).contains("It is tried again in"), "{second}");
+    assert_eq!(call_tool_text(&mut client, "good", "echo"), "{}");
 }
 
 #[test_case("mute")]
 #[test_case("deaf")]
-fn g1_a_server_that_never_answers_initialize_is_given_up(mode: &str) {
+fn g1_a_server_that_never_answers_initialize_times_out(mode: &str) {
     let entry = json!({ "command": faulty(), "args": [mode], "startup_timeout_ms": 300 });
-    let stage = Stage::new(&json!({ "silent": entry, "good": { "command": faulty() } }));
-    let mut client = stage.connect();
+    let fixture = GatewayContext::new(&json!({ "silent": entry, "good": { "command": faulty() } }));
+    let mut client = fixture.connect();
     let result = execute(&mut client, "silent", "echo", json!({}));
-    assert_eq!(code(&result), "SERVER_UNAVAILABLE");
-    assert!(text(&result).contains("did not answer `initialize` within 300 ms"), "{result}");
-    assert_eq!(said(&mut client, "good", "echo"), "{}");
+    assert_eq!(error_code(&result), "SERVER_UNAVAILABLE");
+    assert!(result_text(&result).contains("did not answer `initialize` within 300 ms"), "{result}");
+    assert_eq!(call_tool_text(&mut client, "good", "echo"), "{}");
 }
 
 #[test]
-fn g1_a_hundred_megabytes_of_noise_harm_nothing() {
-    let stage = Stage::with(&["floods", "good"]);
-    let mut command = stage.command();
+fn g1_a_hundred_megabytes_of_noise_do_not_affect_memory_or_calls() {
+    let fixture = GatewayContext::with(&["floods", "good"]);
+    let mut command = fixture.command();
     command.env("RUST_LOG", "error");
     let mut client = McpClient::connect(command);
-    let started = client.begin("tools/call", json!({ "name": "execute_tool", "arguments": { "agent_id": "dev", "server": "floods", "tool": "echo" } }));
-    assert_eq!(said(&mut client, "good", "echo"), "{}");
-    assert_eq!(text(&client.answer(started)), "{}");
-    let kilobytes = memory(client.pid());
+    let started = client.send_request("tools/call", json!({ "name": "execute_tool", "arguments": { "agent_id": "dev", "server": "floods", "tool": "echo" } }));
+    assert_eq!(call_tool_text(&mut client, "good", "echo"), "{}");
+    assert_eq!(result_text(&client.answer(started)), "{}");
+    let kilobytes = peak_memory_kib(client.pid());
     assert!(kilobytes < 100 * 1024, "{kilobytes} kB");
 }
 
-/// The most that a process has held, in kilobytes.
-fn memory(pid: u32) -> u64 {
+/// Peak memory of a process in KiB.
+fn peak_memory_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[test]
-fn g1_answers_that_make_no_sense_fail_only_their_own_call() {
-    let stage = Stage::with(&["good"]);
-    let mut client = stage.connect();
-    let pid = said(&mut client, "good", "pid");
+fn g1_invalid_answers_fail_only_their_own_call() {
+    let fixture = GatewayContext::with(&["good"]);
+    let mut client = fixture.connect();
+    let pid = call_tool_text(&mut client, "good", "pid");
     for tool in ["wrong_id", "invalid_utf8"] {
         let arguments =
             json!({ "agent_id": "dev", "server": "good", "tool": tool, "timeout_ms": 200 });
-        assert_eq!(code(&client.call("execute_tool", arguments)), "TIMEOUT", "{tool}");
+        assert_eq!(error_code(&client.call_tool("execute_tool", arguments)), "TIMEOUT", "{tool}");
     }
-    assert_eq!(said(&mut client, "good", "twice"), "first");
-    assert_eq!(said(&mut client, "good", "garbage"), "after");
-    assert_eq!(said(&mut client, "good", "pid"), pid, "and the server stays");
+    assert_eq!(call_tool_text(&mut client, "good", "twice"), "first");
+    assert_eq!(call_tool_text(&mut client, "good", "garbage"), "after");
+    assert_eq!(call_tool_text(&mut client, "good", "pid"), pid, "and the server stays");
 }
 
 #[test_case("huge", "its answer is larger than 16 MiB")]
 #[test_case("text_result", "its answer is not the result of a tool")]
 #[test_case("nothing", "its answer has neither a result nor an error")]
 #[test_case("half_a_character", "its answer is no JSON that can be read")]
-fn g1_an_answer_that_cannot_be_used_ends_its_call_at_once(tool: &str, reason: &str) {
-    let stage = Stage::with(&["good"]);
-    let mut client = stage.connect();
-    let pid = said(&mut client, "good", "pid");
+fn g1_an_unusable_answer_fails_its_call_at_once(tool: &str, reason: &str) {
+    let fixture = GatewayContext::with(&["good"]);
+    let mut client = fixture.connect();
+    let pid = call_tool_text(&mut client, "good", "pid");
     let begun = Instant::now();
     let result = execute(&mut client, "good", tool, json!({}));
-    assert_eq!(code(&result), "SERVER_UNAVAILABLE", "{result}");
-    assert!(text(&result).contains(reason), "{result}");
+    assert_eq!(error_code(&result), "SERVER_UNAVAILABLE", "{result}");
+    assert!(result_text(&result).contains(reason), "{result}");
     assert!(begun.elapsed() < Duration::from_secs(30), "not at the deadline");
-    assert_eq!(said(&mut client, "good", "pid"), pid, "and the server stays");
+    assert_eq!(call_tool_text(&mut client, "good", "pid"), pid, "and the server stays");
 }
 
 #[test]
-fn g1_a_server_that_writes_down_what_it_is_asked_is_served_all_the_same() {
-    let stage = Stage::with(&["chatty"]);
-    let mut client = stage.connect();
+fn g1_a_log_line_with_the_id_of_a_call_does_not_end_the_call() {
+    let fixture = GatewayContext::with(&["chatty"]);
+    let mut client = fixture.connect();
     for _ in 0..3 {
-        assert_eq!(said(&mut client, "chatty", "echo"), "{}");
+        assert_eq!(call_tool_text(&mut client, "chatty", "echo"), "{}");
     }
 }
 
 #[test]
-fn g1_a_list_that_is_none_is_no_empty_list() {
-    let stage = Stage::with(&["no-list"]);
-    let result = execute(&mut stage.connect(), "no-list", "echo", json!({}));
-    assert_eq!(code(&result), "SERVER_UNAVAILABLE", "{result}");
-    assert!(text(&result).contains("a page of its `tools/list` has no list `tools`"), "{result}");
+fn g1_an_invalid_tool_list_is_an_error_and_not_an_empty_list() {
+    let fixture = GatewayContext::with(&["no-list"]);
+    let result = execute(&mut fixture.connect(), "no-list", "echo", json!({}));
+    assert_eq!(error_code(&result), "SERVER_UNAVAILABLE", "{result}");
+    assert!(
+        result_text(&result).contains("a page of its `tools/list` has no list `tools`"),
+        "{result}"
+    );
 }
 
 #[test]
-fn g1_a_server_that_never_stops_asking_costs_little_and_disturbs_nobody() {
+fn g1_endless_requests_from_a_server_cost_little_and_do_not_affect_others() {
     let entry = json!({ "command": faulty() });
-    let stage = Stage::new(&json!({ "good": entry, "asking": entry }));
-    let log = stage.context.root().join("log");
-    let mut client = McpClient::connect_logging(stage.command(), fs::File::create(&log).unwrap());
-    said(&mut client, "good", "echo");
-    assert_eq!(said(&mut client, "asking", "asks_for_ever"), "begun");
+    let fixture = GatewayContext::new(&json!({ "good": entry, "asking": entry }));
+    let log = fixture.context.root().join("log");
+    let mut client = McpClient::connect_logging(fixture.command(), fs::File::create(&log).unwrap());
+    call_tool_text(&mut client, "good", "echo");
+    assert_eq!(call_tool_text(&mut client, "asking", "asks_for_ever"), "begun");
     for _ in 0..500 {
-        assert_eq!(said(&mut client, "good", "echo"), "{}");
+        assert_eq!(call_tool_text(&mut client, "good", "echo"), "{}");
     }
-    assert_eq!(said(&mut client, "asking", "echo"), "{}", "it is still served");
-    let kilobytes = memory(client.pid());
+    assert_eq!(call_tool_text(&mut client, "asking", "echo"), "{}", "it is still served");
+    let kilobytes = peak_memory_kib(client.pid());
     assert!(kilobytes < 100 * 1024, "{kilobytes} kB");
     let logged = fs::read_to_string(log).unwrap();
     assert!(logged.lines().count() < 200, "{logged}");
+}
+
+#[test]
+fn s9_a_server_that_sends_requests_without_reading_answers_is_stopped() {
+    let entry = json!({ "command": faulty() });
+    let fixture = GatewayContext::new(&json!({ "good": entry, "asking": entry }));
+    let log = fixture.context.root().join("log");
+    let mut client = McpClient::connect_logging(fixture.command(), fs::File::create(&log).unwrap());
+    let pid = call_tool_text(&mut client, "asking", "pid");
+    assert_eq!(call_tool_text(&mut client, "asking", "asks_without_reading"), "begun");
+    let call = json!({ "agent_id": "dev", "server": "asking", "tool": "echo" });
+    let waiting = client
+        .send_request("tools/call", json!({ "name": "execute_tool", "arguments": call.clone() }));
+    super::wait_until("its end", || {
+        assert_eq!(call_tool_text(&mut client, "good", "echo"), "{}");
+        (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+    });
+    let result = client.answer(waiting);
+    assert_eq!(
+        result_text(&result),
+        "SERVER_UNAVAILABLE: server `asking` is unavailable: it does not read the answers to its own requests. \
+         Call again later; `adjutant doctor` says more.",
+    );
+    assert_ne!(call_tool_text(&mut client, "asking", "pid"), pid, "it came back");
+    let kilobytes = peak_memory_kib(client.pid());
+    assert!(kilobytes < 100 * 1024, "{kilobytes} kB");
+    let logged = fs::read_to_string(log).unwrap();
+    assert!(logged.lines().count() < 200, "{logged}");
+}
+
+#[test]
+fn frames_queued_for_a_server_that_does_not_read_are_bounded() {
+    let fixture = GatewayContext::with(&["good"]);
+    let mut client = fixture.connect();
+    assert_eq!(call_tool_text(&mut client, "good", "stop_reading"), "stopped");
+    let args = json!({ "text": "x".repeat(4 << 20) });
+    let arguments = json!({ "agent_id": "dev", "server": "good", "tool": "echo", "args": args, "timeout_ms": 2_000 });
+    let call = json!({ "name": "execute_tool", "arguments": arguments });
+    let calls: Vec<u64> =
+        (0..40).map(|_| client.send_request("tools/call", call.clone())).collect();
+    for id in calls {
+        // On a slow machine the server is stopped and restarted, and answers the last calls.
+        client.answer(id);
+    }
+    let kilobytes = peak_memory_kib(client.pid());
+    assert!(kilobytes < 100 * 1024, "160 MiB were sent, {kilobytes} kB held");
 }
 
 #[test_case("sampling/createMessage")]
 #[test_case("elicitation/create")]
 #[test_case("roots/list")]
 #[test_case("made/up")]
-fn g1_what_a_server_asks_of_us_is_refused(method: &str) {
-    let stage = Stage::with(&["good"]);
-    let mut client = stage.connect();
+fn g1_requests_from_a_server_are_refused(method: &str) {
+    let fixture = GatewayContext::with(&["good"]);
+    let mut client = fixture.connect();
     let result = execute(&mut client, "good", "ask", json!({ "method": method }));
-    let answer: serde_json::Value = serde_json::from_str(text(&result)).unwrap();
+    let answer: serde_json::Value = serde_json::from_str(result_text(&result)).unwrap();
     assert_eq!(answer["error"]["code"], -32601, "{result}");
 }
 
 #[test]
 fn g2_lists_are_bounded_and_every_page_is_read() {
-    let stage = Stage::with(&["pages", "circle", "endless", "many", "long-name"]);
-    let mut client = stage.connect();
+    let fixture = GatewayContext::with(&["pages", "circle", "endless", "many", "long-name"]);
+    let mut client = fixture.connect();
     let mut names = |server: &str| -> Vec<String> {
         let result =
-            client.call("get_server_tools", json!({ "agent_id": "dev", "server": server }));
+            client.call_tool("get_server_tools", json!({ "agent_id": "dev", "server": server }));
         let tools = result["structuredContent"]["tools"].as_array().unwrap();
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     };
@@ -191,36 +241,64 @@ fn g2_lists_are_bounded_and_every_page_is_read() {
 }
 
 #[test]
-fn a_server_that_starts_with_the_gateway_comes_back_without_being_called() {
+fn an_eager_server_is_restarted_without_a_call() {
     let started = "echo >> starts; test $(wc -l < starts) -gt 2 || exit 3; exec \"$0\"";
     let entry =
         json!({ "command": "/bin/sh", "args": ["-c", started, faulty()], "start": "eager" });
-    let stage = Stage::new(&json!({ "late": entry }));
-    let mut command = stage.command();
+    let fixture = GatewayContext::new(&json!({ "late": entry }));
+    let mut command = fixture.command();
     command.env("GATEWAY_DEBUG", "1");
     let mut client = McpClient::connect(command);
-    super::until("it is back", || {
-        let status = client.call("get_gateway_status", json!({ "agent_id": "dev" }));
+    super::wait_until("it is back", || {
+        let status = client.call_tool("get_gateway_status", json!({ "agent_id": "dev" }));
         let servers = status["structuredContent"]["servers"].to_string();
         servers.contains("\"connected\"").then_some(())
     });
-    let starts = fs::read_to_string(stage.context.root().join("starts")).unwrap();
+    let starts = fs::read_to_string(fixture.context.root().join("starts")).unwrap();
     assert_eq!(starts.lines().count(), 3, "twice it did not start");
 }
 
 #[test]
-fn half_of_fifty_servers_are_broken_and_the_others_do_not_notice() {
+fn an_eager_server_that_dies_after_listing_its_tools_is_restarted_with_growing_pauses() {
+    let start = "date +%s%3N >> starts; exec \"$0\" dies-after-list";
+    let entry = json!({ "command": "/bin/sh", "args": ["-c", start, faulty()], "start": "eager" });
+    let fixture = GatewayContext::new(&json!({ "crashing": entry }));
+    let mut command = fixture.command();
+    command.env("GATEWAY_DEBUG", "1");
+    let mut client = McpClient::connect(command);
+    let starts: Vec<u64> = super::wait_until("the third start", || {
+        let starts = fs::read_to_string(fixture.context.root().join("starts")).ok()?;
+        let times: Vec<u64> = starts.lines().filter_map(|time| time.parse().ok()).collect();
+        (times.len() >= 3).then_some(times)
+    });
+    let pauses: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses[0] >= 500 && pauses[1] >= 1_000, "{pauses:?}");
+    let state = super::wait_until("the pause after the third start", || {
+        let status = client.call_tool("get_gateway_status", json!({ "agent_id": "dev" }));
+        let state = status["structuredContent"]["servers"]["crashing"][0].clone();
+        state["retry_in_ms"].as_u64().filter(|wait| *wait > 1_000).map(|_| state)
+    });
+    assert_eq!((&state["state"], &state["restarts"]), (&json!("failed"), &json!(2)), "{state}");
+    assert!(state["reason"].as_str().unwrap().contains("code 5"), "{state}");
+    let wanted = json!({ "agent_id": "dev", "include_metadata": true });
+    let listed = client.call_tool("list_servers", wanted)["structuredContent"]["result"][0].clone();
+    assert_eq!(listed["state"], "failed", "{listed}");
+    assert!(listed["retry_in_ms"].as_u64().is_some_and(|wait| wait > 0), "{listed}");
+}
+
+#[test]
+fn twenty_five_broken_servers_do_not_affect_working_ones() {
     let mut servers = Map::new();
     for number in 0..25 {
         let broken = ["dies", "mute", "deaf", "dies-after-handshake"][number % 4];
         servers.insert(format!("good-{number}"), json!({ "command": faulty() }));
         servers.insert(format!("bad-{number}"), json!({ "command": faulty(), "args": [broken] }));
     }
-    let stage = Stage::new(&servers.into());
-    let mut command = stage.command();
+    let fixture = GatewayContext::new(&servers.into());
+    let mut command = fixture.command();
     command.env("GATEWAY_INIT_STRATEGY", "eager").env("RUST_LOG", "off");
     let mut client = crate::support::mcp::McpClient::connect(command);
     for number in 0..25 {
-        assert_eq!(said(&mut client, &format!("good-{number}"), "echo"), "{}");
+        assert_eq!(call_tool_text(&mut client, &format!("good-{number}"), "echo"), "{}");
     }
 }

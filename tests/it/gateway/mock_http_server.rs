@@ -1,4 +1,4 @@
-//! A small HTTP server on 127.0.0.1 that remembers everything it was sent.
+//! An HTTP server on 127.0.0.1 that stores every request it receives.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,47 +9,49 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::until;
+use super::wait_until;
 
-/// One request as it arrived; names of headers in lower case.
+/// One received request; header names are lower case.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
-    /// The body as it came, for what is no JSON.
+    /// The body as text, for bodies that are not JSON.
     pub(crate) text: String,
 }
 
 /// Answers one request on its connection, which is closed afterwards.
-pub(super) type Answer = dyn Fn(&Request, &mut TcpStream) + Send + Sync;
+pub(super) type Responder = dyn Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync;
 
-/// The server; gone when dropped.
-pub(crate) struct HttpServer {
+/// The running server; stopped when dropped.
+pub(crate) struct MockHttpServer {
     address: SocketAddr,
-    requests: Arc<Mutex<Vec<Request>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     stopped: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,
     accepting: Option<thread::JoinHandle<()>>,
 }
 
-impl HttpServer {
-    pub(crate) fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+impl MockHttpServer {
+    pub(crate) fn start(
+        answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         Self::start_at("127.0.0.1:0".parse().unwrap(), answer)
     }
 
     pub(crate) fn start_at(
         address: SocketAddr,
-        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+        answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        // A port that was free a moment ago may be in somebody else's hands for as long as a connection lasts.
-        let listener = until("the address is free", || TcpListener::bind(address).ok());
+        // Another process may use the port until its connection is closed.
+        let listener = wait_until("the address is free", || TcpListener::bind(address).ok());
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let stopped = Arc::new(AtomicBool::new(false));
         let open = Arc::new(Mutex::new(Vec::new()));
-        let answer: Arc<Answer> = Arc::new(answer);
+        let answer: Arc<Responder> = Arc::new(answer);
         let (seen, over, streams) =
             (Arc::clone(&requests), Arc::clone(&stopped), Arc::clone(&open));
         let accepting = thread::spawn(move || {
@@ -80,12 +82,12 @@ impl HttpServer {
         format!("http://{}{path}", self.address)
     }
 
-    pub(crate) fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
         self.requests.lock().unwrap().clone()
     }
 }
 
-impl Drop for HttpServer {
+impl Drop for MockHttpServer {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(self.address);
@@ -98,7 +100,7 @@ impl Drop for HttpServer {
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Request> {
+fn read(stream: &TcpStream) -> Option<ReceivedRequest> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|&read| read > 0)?;
@@ -116,10 +118,10 @@ fn read(stream: &TcpStream) -> Option<Request> {
     reader.read_exact(&mut body).ok()?;
     let text = String::from_utf8_lossy(&body).into_owned();
     let body = serde_json::from_slice(&body).unwrap_or_default();
-    Some(Request { method, path, headers, body, text })
+    Some(ReceivedRequest { method, path, headers, body, text })
 }
 
-/// Writes a whole response; `headers` are lines.
+/// Writes a complete response; each line in `headers` ends in CR LF.
 pub(super) fn respond(stream: &mut TcpStream, status: &str, headers: &str, body: &str) {
     let length = body.len();
     let _ = write!(
@@ -128,8 +130,8 @@ pub(super) fn respond(stream: &mut TcpStream, status: &str, headers: &str, body:
     );
 }
 
-/// What an MCP server with one tool, `who`, says to a message; `None` where nothing is said.
-pub(super) fn mcp_answer(message: &Value) -> Option<Value> {
+/// The answer of an MCP server with one tool, `who`; `None` for notifications.
+pub(super) fn mcp_response(message: &Value) -> Option<Value> {
     let result = match message["method"].as_str()? {
         "initialize" => json!({
             "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
@@ -147,38 +149,39 @@ pub(super) fn mcp_answer(message: &Value) -> Option<Value> {
     message.get("id").map(|id| json!({ "jsonrpc": "2.0", "id": id, "result": result }))
 }
 
-/// Streamable HTTP, with plain JSON answers.
-pub(super) fn streamable(request: &Request, stream: &mut TcpStream) {
+/// Streamable HTTP with plain JSON answers.
+pub(super) fn respond_streamable(request: &ReceivedRequest, stream: &mut TcpStream) {
     if request.method != "POST" {
         return respond(stream, "405 Method Not Allowed", "", "");
     }
     let json = "content-type: application/json\r\nmcp-session-id: s-1\r\n";
-    match mcp_answer(&request.body) {
+    match mcp_response(&request.body) {
         Some(answer) => respond(stream, "200 OK", json, &answer.to_string()),
         None => respond(stream, "202 Accepted", "", ""),
     }
 }
 
-/// The older transport: messages are posted to `endpoint`, answers come on the open stream.
-pub(crate) fn events(
+/// The older HTTP+SSE transport: messages are posted to `endpoint`, answers arrive on the open stream.
+pub(crate) fn legacy_sse(
     endpoint: &str,
-) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static + use<> {
+) -> impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static + use<> {
     let endpoint = endpoint.to_owned();
     let open: Mutex<Option<TcpStream>> = Mutex::new(None);
     move |request, stream| {
         if request.method == "GET" {
             let begin = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
-            // Before the endpoint is told: the first message may come at once.
+            // Stored before the endpoint is announced: the first message may arrive at once.
             *open.lock().unwrap() = Some(stream.try_clone().unwrap());
             write!(stream, "{begin}: hello\n\nevent: endpoint\ndata: {endpoint}\n\n").unwrap();
-            // Until the other side goes.
+            // Until the client closes the stream.
             let _ = stream.read(&mut [0]);
             return;
         }
         respond(stream, "202 Accepted", "", "");
-        if let (Some(answer), Some(open)) = (mcp_answer(&request.body), &mut *open.lock().unwrap())
+        if let (Some(answer), Some(open)) =
+            (mcp_response(&request.body), &mut *open.lock().unwrap())
         {
-            // In two lines, which is the same JSON.
+            // Two `data` lines, which join to the same JSON.
             let answer = answer.to_string().replacen(',', ",\ndata: ", 1);
             let _ = write!(open, "event: message\r\ndata: {answer}\n\n");
         }

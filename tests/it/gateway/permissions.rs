@@ -1,24 +1,26 @@
-//! Who sees and calls what; who is who.
+//! Gateway permissions and the identity of callers.
 
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use super::{Stage, code, faulty, said};
-use crate::support::mcp::{McpClient, text};
+use super::{GatewayContext, call_tool_text, error_code, faulty};
+use crate::support::mcp::{McpClient, result_text};
 
 #[test]
-fn d2_what_is_not_listed_is_refused_before_anything_is_sent() {
-    let stage =
-        Stage::new(&json!({ "good": { "command": faulty() }, "hidden": { "command": faulty() } }));
-    let mut client = stage.connect();
-    let servers = client.call("list_servers", json!({ "agent_id": "guest" }));
+fn d2_denied_servers_and_tools_are_hidden_and_calls_never_reach_a_server() {
+    let fixture = GatewayContext::new(
+        &json!({ "good": { "command": faulty() }, "hidden": { "command": faulty() } }),
+    );
+    let mut client = fixture.connect();
+    let servers = client.call_tool("list_servers", json!({ "agent_id": "guest" }));
     assert_eq!(
         servers["structuredContent"],
         json!({ "result": [{ "name": "good", "description": null }] })
     );
-    let tools = client.call("get_server_tools", json!({ "agent_id": "guest", "server": "good" }));
+    let tools =
+        client.call_tool("get_server_tools", json!({ "agent_id": "guest", "server": "good" }));
     assert_eq!(tools["structuredContent"]["total_available"], 1, "no count of what it may not see");
-    let all = client.call("get_server_tools", json!({ "agent_id": "dev", "server": "good" }));
+    let all = client.call_tool("get_server_tools", json!({ "agent_id": "dev", "server": "good" }));
     for tool in all["structuredContent"]["tools"].as_array().unwrap() {
         let name = tool["name"].as_str().unwrap();
         if name == "die" {
@@ -26,28 +28,32 @@ fn d2_what_is_not_listed_is_refused_before_anything_is_sent() {
         }
         let arguments =
             json!({ "agent_id": "guest", "server": "good", "tool": name, "timeout_ms": 2_000 });
-        let result = client.call("execute_tool", arguments);
-        let denied = text(&result).starts_with("DENIED_BY_POLICY");
+        let result = client.call_tool("execute_tool", arguments);
+        let denied = result_text(&result).starts_with("DENIED_BY_POLICY");
         assert_eq!(denied, name != "echo", "{name}: {result}");
-        let audit = stage.context.audit();
+        let audit = fixture.context.audit_entries();
         let line = audit.last().unwrap();
         let decision = if denied { "deny" } else { "allow" };
         assert_eq!((&line["tool"], &line["decision"]), (&json!(name), &json!(decision)), "{line}");
     }
-    assert_eq!(said(&mut client, "good", "count"), "2", "what is denied never reaches the server");
+    assert_eq!(
+        call_tool_text(&mut client, "good", "count"),
+        "2",
+        "what is denied never reaches the server"
+    );
     for hidden in ["hidden", "Good", "good ", "nobody"] {
         let arguments = json!({ "agent_id": "guest", "server": hidden, "tool": "echo" });
-        assert_eq!(code(&client.call("execute_tool", arguments)), "DENIED_BY_POLICY");
+        assert_eq!(error_code(&client.call_tool("execute_tool", arguments)), "DENIED_BY_POLICY");
     }
 }
 
 #[test]
-fn the_error_says_which_rule_and_where() {
-    let stage = Stage::with(&["good"]);
-    let mut client = stage.connect();
+fn a_denial_names_the_rule_and_its_place() {
+    let fixture = GatewayContext::with(&["good"]);
+    let mut client = fixture.connect();
     let arguments = json!({ "agent_id": "guest", "server": "good", "tool": "pid" });
-    let result = client.call("execute_tool", arguments);
-    insta::assert_snapshot!(text(&result), @"DENIED_BY_POLICY: agent `guest` may not use tool `pid` of server `good`: the list of allowed tools does not have it (`agents.guest.allow.tools.good` in .mcp-gateway-rules.json line 3). Call list_servers and get_server_tools to see what is allowed.");
+    let result = client.call_tool("execute_tool", arguments);
+    insta::assert_snapshot!(result_text(&result), @"DENIED_BY_POLICY: agent `guest` may not use tool `pid` of server `good`: the list of allowed tools does not have it (`agents.guest.allow.tools.good` in .mcp-gateway-rules.json line 3). Call list_servers and get_server_tools to see what is allowed.");
 }
 
 const STRICT: &str = r#"{"agents": {"dev": {"allow": {"servers": ["*"]}}}}"#;
@@ -62,51 +68,56 @@ const OPEN_DEFAULT: &str = r#"{"agents": {"default": {"allow": {"servers": ["*"]
 #[test_case(OPEN, &Value::Null, Some("nobody"), Some("FALLBACK_AGENT_NOT_IN_RULES"); "missing with an unknown fallback")]
 #[test_case(OPEN_DEFAULT, &Value::Null, None, None; "missing with a default")]
 #[test_case(OPEN, &Value::Null, None, Some("NO_FALLBACK_CONFIGURED"); "missing with nothing")]
-fn identity(rules: &str, agent_id: &Value, fallback: Option<&str>, refused: Option<&str>) {
-    let stage = Stage::with(&["good"]);
-    stage.rules(rules);
-    let mut command = stage.command();
+fn the_caller_is_resolved_from_agent_id_or_fallback(
+    rules: &str,
+    agent_id: &Value,
+    fallback: Option<&str>,
+    refused: Option<&str>,
+) {
+    let fixture = GatewayContext::with(&["good"]);
+    fixture.rules(rules);
+    let mut command = fixture.command();
     if let Some(fallback) = fallback {
         command.env("GATEWAY_DEFAULT_AGENT", fallback);
     }
     let mut client = McpClient::connect(command);
-    let result = client.call("list_servers", json!({ "agent_id": agent_id }));
+    let result = client.call_tool("list_servers", json!({ "agent_id": agent_id }));
     match refused {
-        Some(expected) => assert_eq!(code(&result), expected),
+        Some(expected) => assert_eq!(error_code(&result), expected),
         None => assert_eq!(result["structuredContent"]["result"][0]["name"], "good", "{result}"),
     }
 }
 
 #[test]
-fn without_rules_nobody_is_allowed_anything() {
-    let stage = Stage::with(&["good"]);
-    std::fs::remove_file(stage.context.root().join(".mcp-gateway-rules.json")).unwrap();
-    let mut client = stage.connect();
-    let result = client.call("list_servers", json!({ "agent_id": "dev" }));
-    assert_eq!(code(&result), "INVALID_AGENT_ID");
+fn without_rules_every_call_is_denied() {
+    let fixture = GatewayContext::with(&["good"]);
+    std::fs::remove_file(fixture.context.root().join(".mcp-gateway-rules.json")).unwrap();
+    let mut client = fixture.connect();
+    let result = client.call_tool("list_servers", json!({ "agent_id": "dev" }));
+    assert_eq!(error_code(&result), "INVALID_AGENT_ID");
 }
 
 #[test_case(Some("{"), "cannot be read, so nobody is allowed anything: line 1: this is no JSON"; "broken")]
 #[test_case(Some(r#"{"agents": {"dev": {"alow": {}}}}"#), "line 1: unknown key `alow`"; "misspelt")]
 #[test_case(None, "there are no rules"; "missing")]
-fn rules_that_are_not_there_are_said_and_the_status_says_why(rules: Option<&str>, expected: &str) {
-    let stage = Stage::with(&["good"]);
-    let path = stage.context.root().join(".mcp-gateway-rules.json");
+fn missing_and_invalid_rules_are_reported_with_their_cause(rules: Option<&str>, expected: &str) {
+    let fixture = GatewayContext::with(&["good"]);
+    let path = fixture.context.root().join(".mcp-gateway-rules.json");
     match rules {
-        Some(rules) => stage.rules(rules),
+        Some(rules) => fixture.rules(rules),
         None => std::fs::remove_file(&path).unwrap(),
     }
-    let mut command = stage.command();
+    let mut command = fixture.command();
     command.env("GATEWAY_DEBUG", "true").env("GATEWAY_DEFAULT_AGENT", "dev");
     let mut client = McpClient::connect(command);
     for agent_id in [json!("dev"), Value::Null] {
-        let result = client.call("list_servers", json!({ "agent_id": agent_id }));
-        let said = text(&result);
-        assert_eq!(code(&result), "INVALID_AGENT_ID");
+        let result = client.call_tool("list_servers", json!({ "agent_id": agent_id }));
+        let said = result_text(&result);
+        assert_eq!(error_code(&result), "INVALID_AGENT_ID");
         assert!(said.contains(expected) && said.contains("A person must"), "{said}");
         assert!(said.contains(&path.display().to_string()), "{said}");
     }
-    let status = client.call("get_gateway_status", json!({}))["structuredContent"].clone();
+    let status = client.call_tool("get_gateway_status", json!({}))["structuredContent"].clone();
     assert!(
         status["message"].as_str().unwrap().contains("nobody is allowed anything"),
         "{status:#}"
@@ -122,65 +133,65 @@ fn rules_that_are_not_there_are_said_and_the_status_says_why(rules: Option<&str>
     }
     assert!(!status.to_string().contains("good"), "no server is named: {status:#}");
     assert_eq!(status["metrics"]["agents"], json!({}), "{status:#}");
-    stage.rules(super::RULES);
-    super::until("the rules", || {
-        let result = client.call("list_servers", json!({ "agent_id": "dev" }));
+    fixture.rules(super::RULES);
+    super::wait_until("the rules", || {
+        let result = client.call_tool("list_servers", json!({ "agent_id": "dev" }));
         (result["isError"] != true).then_some(())
     });
-    let refused = client.call("get_gateway_status", json!({}));
-    assert_eq!(code(&refused), "INVALID_AGENT_ID", "with rules an agent is needed again");
+    let refused = client.call_tool("get_gateway_status", json!({}));
+    assert_eq!(error_code(&refused), "INVALID_AGENT_ID", "with rules an agent is needed again");
 }
 
 #[test]
-fn the_log_says_what_broken_rules_mean() {
-    let stage = Stage::with(&["good"]);
-    stage.rules("{");
-    let command = stage.command();
-    let log = stage.context.root().join("log.txt");
+fn the_log_explains_the_effect_of_invalid_rules() {
+    let fixture = GatewayContext::with(&["good"]);
+    fixture.rules("{");
+    let command = fixture.command();
+    let log = fixture.context.root().join("log.txt");
     let mut client = McpClient::connect_logging(command, std::fs::File::create(&log).unwrap());
-    client.call("list_servers", json!({ "agent_id": "dev" }));
+    client.call_tool("list_servers", json!({ "agent_id": "dev" }));
     let read = || std::fs::read_to_string(&log).unwrap();
     let said = read();
     assert!(said.contains("nobody is allowed anything"), "{said}");
     assert!(!said.contains("last good version"), "there is none: {said}");
-    stage.rules(super::RULES);
-    super::until("the rules", || {
-        let result = client.call("list_servers", json!({ "agent_id": "dev" }));
+    fixture.rules(super::RULES);
+    super::wait_until("the rules", || {
+        let result = client.call_tool("list_servers", json!({ "agent_id": "dev" }));
         (result["isError"] != true).then_some(())
     });
-    stage.rules("{");
-    super::until("the log", || {
+    fixture.rules("{");
+    super::wait_until("the log", || {
         read().contains("the last good version stays in force").then_some(())
     });
 }
 
 #[test]
-fn the_status_tells_what_is_not_well() {
+fn the_status_reports_problems() {
     let broken = json!({ "command": "" });
-    let stage = Stage::new(&json!({ "good": { "command": faulty() }, "odd": broken }));
-    let mut command = stage.command();
+    let fixture = GatewayContext::new(&json!({ "good": { "command": faulty() }, "odd": broken }));
+    let mut command = fixture.command();
     command.env("GATEWAY_DEBUG", "true");
     let mut client = McpClient::connect(command);
     let mut message = |agent: &str| {
-        let status = client.call("get_gateway_status", json!({ "agent_id": agent }));
+        let status = client.call_tool("get_gateway_status", json!({ "agent_id": agent }));
         status["structuredContent"]["message"].as_str().unwrap().to_owned()
     };
     assert_eq!(message("dev"), "server `odd` cannot be used");
     assert_eq!(message("guest"), "all is well", "it may not know of the other server");
-    stage.context.write("data/tool-pins.json", "{");
+    fixture.context.write("data/tool-pins.json", "{");
     let said = message("guest");
     assert!(said.contains("tool-pins.json` cannot be used"), "{said}");
-    std::fs::remove_file(stage.context.root().join("data/tool-pins.json")).unwrap();
-    std::fs::remove_file(stage.context.root().join(".mcp.json")).unwrap();
-    super::until("word of the missing file", || {
+    std::fs::remove_file(fixture.context.root().join("data/tool-pins.json")).unwrap();
+    std::fs::remove_file(fixture.context.root().join(".mcp.json")).unwrap();
+    super::wait_until("word of the missing file", || {
         message("dev").contains("there is no `.mcp.json`").then_some(())
     });
 }
 
 #[test]
-fn the_status_is_there_only_for_those_who_ask_for_it() {
-    let stage = Stage::with(&["good", "dies"]);
-    let mut client = stage.connect();
+fn the_status_tool_is_listed_only_in_debug_mode() {
+    let fixture = GatewayContext::with(&["good", "dies"]);
+    let mut client = fixture.connect();
     let names = |client: &mut McpClient| -> Vec<String> {
         let tools = client.request("tools/list", json!({}));
         tools["tools"]
@@ -191,18 +202,18 @@ fn the_status_is_there_only_for_those_who_ask_for_it() {
             .collect()
     };
     assert_eq!(names(&mut client), ["list_servers", "get_server_tools", "execute_tool"]);
-    let mut command = stage.command();
+    let mut command = fixture.command();
     command.env("GATEWAY_DEBUG", "YES");
     let mut client = McpClient::connect(command);
     assert_eq!(names(&mut client).len(), 4);
-    said(&mut client, "good", "echo");
+    call_tool_text(&mut client, "good", "echo");
     super::execute(&mut client, "dies", "echo", json!({}));
     let status =
-        client.call("get_gateway_status", json!({ "agent_id": "guest" }))["structuredContent"]
+        client.call_tool("get_gateway_status", json!({ "agent_id": "guest" }))["structuredContent"]
             .clone();
     assert_eq!(status["available_servers"], json!(["good"]), "only what the agent may see");
     let status =
-        client.call("get_gateway_status", json!({ "agent_id": "dev" }))["structuredContent"]
+        client.call_tool("get_gateway_status", json!({ "agent_id": "dev" }))["structuredContent"]
             .clone();
     assert_eq!(status["servers"]["good"][0]["state"], "connected", "{status:#}");
     assert_eq!(status["servers"]["dies"][0]["state"], "failed");

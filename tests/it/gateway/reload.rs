@@ -1,4 +1,4 @@
-//! The files are followed: each on its own, the last good version of each kept.
+//! Reload of configuration files: each file on its own; an invalid file leaves the last valid version active.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,15 +7,16 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
+use test_case::test_case;
 
-use super::{RULES, Stage, code, execute, faulty, said, until};
-use crate::support::mcp::{McpClient, text};
+use super::{GatewayContext, RULES, call_tool_text, error_code, execute, faulty, wait_until};
+use crate::support::mcp::{McpClient, result_text};
 
-const NOBODY: &str = r#"{"agents": {"dev": {}}}"#;
+const NO_PERMISSIONS: &str = r#"{"agents": {"dev": {}}}"#;
 
 fn is_denied(client: &mut McpClient) -> Option<()> {
     let result = execute(client, "good", "echo", json!({}));
-    (result["isError"] == true).then(|| assert_eq!(code(&result), "DENIED_BY_POLICY"))
+    (result["isError"] == true).then(|| assert_eq!(error_code(&result), "DENIED_BY_POLICY"))
 }
 
 fn is_allowed(client: &mut McpClient) -> Option<()> {
@@ -23,176 +24,216 @@ fn is_allowed(client: &mut McpClient) -> Option<()> {
 }
 
 #[test]
-fn d3_rules_hold_from_the_next_call_on_and_a_broken_file_changes_nothing() {
-    let stage = Stage::with(&["good"]);
-    let mut command = stage.command();
+fn d3_changed_rules_apply_to_the_next_call_and_an_invalid_file_is_ignored() {
+    let fixture = GatewayContext::with(&["good"]);
+    let mut command = fixture.command();
     command.env("GATEWAY_DEBUG", "1");
     let mut client = McpClient::connect(command);
-    let pid = said(&mut client, "good", "pid");
-    stage.rules(NOBODY);
-    until("the refusal", || is_denied(&mut client));
-    // Broken servers beside sound rules: each file counts for itself.
-    stage.context.write(".mcp.json", "{ not json");
-    stage.rules(RULES);
-    until("the right", || is_allowed(&mut client));
+    let pid = call_tool_text(&mut client, "good", "pid");
+    fixture.rules(NO_PERMISSIONS);
+    wait_until("the refusal", || is_denied(&mut client));
+    // Invalid servers and valid rules: each file is applied on its own.
+    fixture.context.write(".mcp.json", "{ not json");
+    fixture.rules(RULES);
+    wait_until("the right", || is_allowed(&mut client));
     let status =
-        client.call("get_gateway_status", json!({ "agent_id": "dev" }))["structuredContent"]
+        client.call_tool("get_gateway_status", json!({ "agent_id": "dev" }))["structuredContent"]
             .clone();
     assert!(status["reload_status"]["mcp_config"]["last_error"].is_string(), "{status:#}");
     assert_eq!(status["reload_status"]["gateway_rules"]["last_error"], json!(null));
-    stage.rules(r#"{"agents": {"dev": {"denny": {}}}}"#);
-    until("the report", || {
+    fixture.rules(r#"{"agents": {"dev": {"denny": {}}}}"#);
+    wait_until("the report", || {
         let status =
-            client.call("get_gateway_status", json!({ "agent_id": "dev" }))["structuredContent"]
+            client.call_tool("get_gateway_status", json!({ "agent_id": "dev" }))["structuredContent"]
                 .clone();
         status["reload_status"]["gateway_rules"]["last_error"]
             .as_str()
             .map(|error| assert!(error.contains("denny"), "{error}"))
     });
-    assert_eq!(said(&mut client, "good", "pid"), pid, "the last good rules and the same process");
-    fs::remove_file(stage.context.root().join(".mcp-gateway-rules.json")).unwrap();
-    until("the end of all rights", || {
+    assert_eq!(
+        call_tool_text(&mut client, "good", "pid"),
+        pid,
+        "the last good rules and the same process"
+    );
+    fs::remove_file(fixture.context.root().join(".mcp-gateway-rules.json")).unwrap();
+    wait_until("the end of all rights", || {
         let result = execute(&mut client, "good", "echo", json!({}));
-        (result["isError"] == true).then(|| assert_eq!(code(&result), "INVALID_AGENT_ID"))
+        (result["isError"] == true).then(|| assert_eq!(error_code(&result), "INVALID_AGENT_ID"))
     });
 }
 
 #[test]
 fn unchanged_servers_keep_their_process_and_running_calls_finish() {
     let entry = json!({ "command": faulty() });
-    let stage = Stage::new(&json!({ "good": entry, "changes": entry }));
-    let mut client = stage.connect();
-    let (kept, old) = (said(&mut client, "good", "pid"), said(&mut client, "changes", "pid"));
+    let fixture = GatewayContext::new(&json!({ "good": entry, "changes": entry }));
+    let mut client = fixture.connect();
+    let (kept, old) =
+        (call_tool_text(&mut client, "good", "pid"), call_tool_text(&mut client, "changes", "pid"));
     let sleep =
         json!({ "agent_id": "dev", "server": "changes", "tool": "sleep", "args": { "ms": 3_000 } });
-    let running = client.begin("tools/call", json!({ "name": "execute_tool", "arguments": sleep }));
+    let running =
+        client.send_request("tools/call", json!({ "name": "execute_tool", "arguments": sleep }));
     let changed = json!({ "command": faulty(), "env": { "NEW": "1" } });
-    stage.servers(&json!({ "good": entry, "changes": changed, "new": entry }));
-    until("the new server", || {
+    fixture.servers(&json!({ "good": entry, "changes": changed, "new": entry }));
+    wait_until("the new server", || {
         (execute(&mut client, "new", "echo", json!({}))["isError"] != true).then_some(())
     });
-    assert_ne!(said(&mut client, "changes", "pid"), old, "a new process for the new entry");
-    assert_eq!(said(&mut client, "good", "pid"), kept);
-    assert_eq!(text(&client.answer(running)), "slept", "on the old one");
+    assert_ne!(
+        call_tool_text(&mut client, "changes", "pid"),
+        old,
+        "a new process for the new entry"
+    );
+    assert_eq!(call_tool_text(&mut client, "good", "pid"), kept);
+    assert_eq!(result_text(&client.answer(running)), "slept", "on the old one");
     let old: i32 = old.parse().unwrap();
-    until("the end of the old process", || kill(Pid::from_raw(old), None).is_err().then_some(()));
+    wait_until("the end of the old process", || {
+        kill(Pid::from_raw(old), None).is_err().then_some(())
+    });
+}
+
+#[test_case(true; "changed")]
+#[test_case(false; "removed")]
+fn a_retired_eager_server_is_not_started_again(is_changed: bool) {
+    let start = "echo $NAME >> starts; exec \"$0\"";
+    let entry = |name: &str| json!({ "command": "/bin/sh", "args": ["-c", start, faulty()], "env": { "NAME": name }, "start": "eager" });
+    let fixture = GatewayContext::new(&json!({ "eager": entry("old") }));
+    let mut client = fixture.connect();
+    let sleep =
+        json!({ "agent_id": "dev", "server": "eager", "tool": "sleep", "args": { "ms": 3_000 } });
+    let meta = json!({ "progressToken": "p" });
+    let running = client.send_request(
+        "tools/call",
+        json!({ "name": "execute_tool", "arguments": sleep, "_meta": meta }),
+    );
+    client.wait_for_notification(|notification| notification["params"]["message"] == "asleep");
+    let (servers, expected) = match is_changed {
+        true => (json!({ "eager": entry("new") }), "old\nnew\n"),
+        false => (json!({ "other": { "command": faulty() } }), "old\n"),
+    };
+    fixture.servers(&servers);
+    assert_eq!(result_text(&client.answer(running)), "slept", "on the old one");
+    let starts = fs::read_to_string(fixture.context.root().join("starts")).unwrap();
+    assert_eq!(starts, expected);
 }
 
 #[test]
-fn a_rename_a_symlink_and_sighup_are_seen() {
-    let stage = Stage::with(&["good"]);
-    let mut client = stage.connect();
-    let root = stage.context.root();
+fn renames_symlinks_and_sighup_trigger_a_reload() {
+    let fixture = GatewayContext::with(&["good"]);
+    let mut client = fixture.connect();
+    let root = fixture.context.root();
     let rules = root.join(".mcp-gateway-rules.json");
-    stage.context.write("other.json", NOBODY);
+    fixture.context.write("other.json", NO_PERMISSIONS);
     fs::rename(root.join("other.json"), &rules).unwrap();
-    until("the rename", || is_denied(&mut client));
-    stage.context.write("elsewhere/rules.json", RULES);
+    wait_until("the rename", || is_denied(&mut client));
+    fixture.context.write("elsewhere/rules.json", RULES);
     fs::remove_file(&rules).unwrap();
     symlink("elsewhere/rules.json", &rules).unwrap();
-    until("the symlink", || is_allowed(&mut client));
-    stage.context.write("elsewhere/rules.json", NOBODY);
-    until("the symlink's target", || is_denied(&mut client));
-    stage.context.write("elsewhere/rules.json", RULES);
+    wait_until("the symlink", || is_allowed(&mut client));
+    fixture.context.write("elsewhere/rules.json", NO_PERMISSIONS);
+    wait_until("the symlink's target", || is_denied(&mut client));
+    fixture.context.write("elsewhere/rules.json", RULES);
     kill(Pid::from_raw(i32::try_from(client.pid()).unwrap()), Signal::SIGHUP).unwrap();
-    until("the signal", || is_allowed(&mut client));
+    wait_until("the signal", || is_allowed(&mut client));
 }
 
-/// Points a link elsewhere in one step, as a cluster does with the files it mounts.
-fn point(link: &Path, target: &str) {
+/// Replaces a symlink atomically, as Kubernetes does with mounted files.
+fn replace_symlink(link: &Path, target: &str) {
     let staged = link.parent().unwrap().join("staged");
     symlink(target, &staged).unwrap();
     fs::rename(&staged, link).unwrap();
 }
 
 #[test]
-fn a_folder_on_the_way_that_is_swapped_is_seen() {
-    let stage = Stage::with(&["good"]);
-    let root = stage.context.root();
-    for (version, rules) in [("v1", RULES), ("v2", NOBODY), ("v3", RULES)] {
-        stage.context.write(format!("mount/{version}/rules.json"), rules);
+fn replacing_a_parent_directory_triggers_a_reload() {
+    let fixture = GatewayContext::with(&["good"]);
+    let root = fixture.context.root();
+    for (version, rules) in [("v1", RULES), ("v2", NO_PERMISSIONS), ("v3", RULES)] {
+        fixture.context.write(format!("mount/{version}/rules.json"), rules);
     }
     let data = root.join("mount/..data");
     symlink("v1", &data).unwrap();
     symlink("..data/rules.json", root.join("mount/rules.json")).unwrap();
     fs::remove_file(root.join(".mcp-gateway-rules.json")).unwrap();
     symlink("mount/rules.json", root.join(".mcp-gateway-rules.json")).unwrap();
-    let mut client = stage.connect();
+    let mut client = fixture.connect();
     is_allowed(&mut client).expect("as the first version says");
-    point(&data, "v2");
-    until("the second version", || is_denied(&mut client));
-    point(&data, "v3");
-    until("the third version", || is_allowed(&mut client));
-    stage.context.write("mount/v3/rules.json", NOBODY);
-    until("an edit of the third version", || is_denied(&mut client));
+    replace_symlink(&data, "v2");
+    wait_until("the second version", || is_denied(&mut client));
+    replace_symlink(&data, "v3");
+    wait_until("the third version", || is_allowed(&mut client));
+    fixture.context.write("mount/v3/rules.json", NO_PERMISSIONS);
+    wait_until("an edit of the third version", || is_denied(&mut client));
 }
 
 #[test]
-fn a_folder_that_a_variable_names_and_that_is_swapped_is_seen() {
-    let stage = Stage::with(&["good"]);
-    stage.context.write("other/old/rules.json", RULES).write("other/new/rules.json", NOBODY);
-    let current = stage.context.root().join("other/current");
+fn replacing_a_directory_named_by_a_variable_triggers_a_reload() {
+    let fixture = GatewayContext::with(&["good"]);
+    fixture
+        .context
+        .write("other/old/rules.json", RULES)
+        .write("other/new/rules.json", NO_PERMISSIONS);
+    let current = fixture.context.root().join("other/current");
     symlink("old", &current).unwrap();
-    let mut command = stage.command();
+    let mut command = fixture.command();
     command.env("GATEWAY_RULES", current.join("rules.json"));
     let mut client = McpClient::connect(command);
     is_allowed(&mut client).expect("as the old ones say");
-    point(&current, "new");
-    until("the new rules", || is_denied(&mut client));
+    replace_symlink(&current, "new");
+    wait_until("the new rules", || is_denied(&mut client));
 }
 
 #[test]
-fn files_that_come_later_are_found_in_every_place() {
-    let stage = Stage::with(&["good"]);
-    let root = stage.context.root();
+fn files_created_later_are_found_in_every_place() {
+    let fixture = GatewayContext::with(&["good"]);
+    let root = fixture.context.root();
     fs::remove_file(root.join(".mcp-gateway-rules.json")).unwrap();
     let servers = fs::read(root.join(".mcp.json")).unwrap();
     fs::remove_file(root.join(".mcp.json")).unwrap();
-    let mut command = stage.command();
+    let mut command = fixture.command();
     command.env("GATEWAY_DEBUG", "1");
     let mut client = McpClient::connect(command);
-    let own = stage.context.home().join(".config/adjutant");
+    let own = fixture.context.home().join(".config/adjutant");
     fs::create_dir_all(&own).unwrap();
     fs::write(own.join(".mcp.json"), servers).unwrap();
     fs::write(own.join(".mcp-gateway-rules.json"), RULES).unwrap();
-    until("the files of the person", || is_allowed(&mut client));
-    let status = client.call("get_gateway_status", json!({ "agent_id": "dev" }));
+    wait_until("the files of the person", || is_allowed(&mut client));
+    let status = client.call_tool("get_gateway_status", json!({ "agent_id": "dev" }));
     assert_eq!(
         status["structuredContent"]["config_paths"]["gateway_rules"],
         json!(own.join(".mcp-gateway-rules.json"))
     );
-    // Whoever puts rules into another place meanwhile changes nobody's rights, also when those in use go.
-    stage.rules(RULES);
+    // Rules created in another place change no permission, even after the active file is removed.
+    fixture.rules(RULES);
     fs::remove_file(own.join(".mcp-gateway-rules.json")).unwrap();
-    until("the end of all rights", || {
+    wait_until("the end of all rights", || {
         let result = execute(&mut client, "good", "echo", json!({}));
-        let refused = result["isError"] == true && code(&result) == "INVALID_AGENT_ID";
+        let refused = result["isError"] == true && error_code(&result) == "INVALID_AGENT_ID";
         refused.then_some(())
     });
 }
 
 #[test]
-fn the_servers_of_extensions_come_change_and_go() {
-    let stage = Stage::with(&["good"]);
-    let mut client = stage.connect();
-    let kept = said(&mut client, "good", "pid");
+fn servers_of_extensions_are_added_changed_and_removed() {
+    let fixture = GatewayContext::with(&["good"]);
+    let mut client = fixture.connect();
+    let kept = call_tool_text(&mut client, "good", "pid");
     let bring = |mode: &str| {
         let servers = json!({ "kit": { "command": faulty(), "args": ["named", mode] } });
         let manifest = json!({ "name": "tool-kit", "mcpServers": servers });
-        stage.context.write("extensions/tool-kit/extension.json", manifest.to_string());
+        fixture.context.write("extensions/tool-kit/extension.json", manifest.to_string());
     };
     let answers = |client: &mut McpClient, tool: &str| {
         (execute(client, "kit", tool, json!({}))["isError"] != true).then_some(())
     };
-    // Neither `extensions/` nor the folder in it was there to be watched.
+    // Neither `extensions/` nor its subdirectory existed when the watch began.
     bring("first");
-    until("the new extension", || answers(&mut client, "first"));
+    wait_until("the new extension", || answers(&mut client, "first"));
     bring("second");
-    until("the changed extension", || answers(&mut client, "second"));
-    fs::remove_dir_all(stage.context.root().join("extensions/tool-kit")).unwrap();
-    until("the end of the extension", || {
+    wait_until("the changed extension", || answers(&mut client, "second"));
+    fs::remove_dir_all(fixture.context.root().join("extensions/tool-kit")).unwrap();
+    wait_until("the end of the extension", || {
         let result = execute(&mut client, "kit", "second", json!({}));
-        (result["isError"] == true).then(|| assert_eq!(code(&result), "SERVER_UNAVAILABLE"))
+        (result["isError"] == true).then(|| assert_eq!(error_code(&result), "SERVER_UNAVAILABLE"))
     });
-    assert_eq!(said(&mut client, "good", "pid"), kept);
+    assert_eq!(call_tool_text(&mut client, "good", "pid"), kept);
 }

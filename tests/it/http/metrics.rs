@@ -1,4 +1,4 @@
-//! `/metrics`, read by Prometheus' own client.
+//! `/metrics`, parsed by the Python client of Prometheus.
 
 use std::fs::File;
 use std::process::Command;
@@ -6,25 +6,25 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::project;
-use crate::gateway_real::{python_program, source};
-use crate::support::fake::fake_claude;
-use crate::support::http::{HttpServer, Request, modern_post};
+use crate::gateway_real::{python_program, test_source};
+use crate::support::fake_claude::fake_claude;
+use crate::support::http::{HttpRequest, HttpServer, stateless_post};
 
-/// The families of a page; `None`, said aloud, where there is no Python.
-fn read_page(context: &crate::support::TestContext, page: &str) -> Option<Vec<Value>> {
+/// Returns the metric families of a page; `None` with a message if there is no Python.
+fn parse_metrics(context: &crate::support::TestContext, page: &str) -> Option<Vec<Value>> {
     let python = python_program("python")?;
     context.write("page", page);
     let mut reading = Command::new(python);
-    reading.arg(source("metrics.py")).stdin(File::open(context.root().join("page")).unwrap());
+    reading.arg(test_source("metrics.py")).stdin(File::open(context.root().join("page")).unwrap());
     let output = reading.output().unwrap();
     assert!(output.status.success(), "{}: {page}", String::from_utf8_lossy(&output.stderr));
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
 #[test]
-fn prometheus_reads_the_metrics() {
+fn the_prometheus_client_parses_the_metrics() {
     let context = project();
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     let away = json!({ "mcpServers": { "away": { "command": "/no/such/program" } } });
     context.write(".mcp.json", away.to_string());
     context
@@ -34,7 +34,7 @@ fn prometheus_reads_the_metrics() {
     let server = HttpServer::start(command);
     let call = |name: &str, arguments: Value| {
         let params = json!({ "name": name, "arguments": arguments });
-        server.send(&modern_post(&token, 1, "tools/call", params)).message()
+        server.send(&stateless_post(&token, 1, "tools/call", params)).message()
     };
     call("run_subagent", json!({ "agent_name": "helper", "prompt": "FAKE result fine" }));
     call("run_subagent", json!({ "agent_name": "helper", "prompt": "FAKE exit 3 broken" }));
@@ -43,10 +43,10 @@ fn prometheus_reads_the_metrics() {
     let forged = "other\"} 1\nforged 2\\";
     call("execute_tool", json!({ "server": forged, "tool": "t" }));
 
-    let page = server.send(&Request::get("/metrics"));
+    let page = server.send(&HttpRequest::get("/metrics"));
     let kind = page.header("content-type").unwrap();
     assert!(kind.starts_with("text/plain") && kind.contains("version=0.0.4"), "{kind}");
-    let Some(families) = read_page(&context, &page.body) else { return };
+    let Some(families) = parse_metrics(&context, &page.body) else { return };
     let is_typed = |family: &Value| family["type"] != "unknown" && family["help"] != "";
     assert!(families.iter().all(is_typed), "each says what it is: {families:#?}");
     let samples: Vec<&Value> =
@@ -72,7 +72,7 @@ fn prometheus_reads_the_metrics() {
     is("adjutant_runs_waiting", json!({}), 0.0);
     is("adjutant_pool_processes", json!({ "kind": "warm" }), 0.0);
     assert!(value("process_resident_memory_bytes", json!({})) > 1e6);
-    // A histogram adds up.
+    // Histogram buckets are cumulative.
     let mut last = 0.0;
     let buckets = samples.iter().filter(|sample| {
         sample[0] == "adjutant_run_duration_seconds_bucket"

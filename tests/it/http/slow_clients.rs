@@ -1,4 +1,4 @@
-//! Clients that take their time, and callers that want too much at once: the others do not notice.
+//! Slow HTTP clients and callers above their run limit do not affect other clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::project;
-use crate::support::fake::fake_claude;
-use crate::support::http::{HttpServer, Request, initialize, modern_post, send_to};
+use crate::support::fake_claude::fake_claude;
+use crate::support::http::{HttpRequest, HttpServer, initialize_request, send_to, stateless_post};
 
-/// Clients that have sent half of a head, and half of a body, and then nothing.
-fn dawdlers(server: &HttpServer, token: &str, each: usize) -> Vec<TcpStream> {
-    let whole = Request::post(token, &initialize()).bytes();
+/// Opens `each` connections with half of the headers, and `each` with the headers and 10 bytes of the body.
+fn open_incomplete_requests(server: &HttpServer, token: &str, each: usize) -> Vec<TcpStream> {
+    let whole = HttpRequest::post(token, &initialize_request()).to_bytes();
     let body = whole.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
     let halves = [&whole[..body / 2], &whole[..body + 10]];
     let begin = |half: &[u8]| {
@@ -24,18 +24,18 @@ fn dawdlers(server: &HttpServer, token: &str, each: usize) -> Vec<TcpStream> {
 }
 
 #[test]
-fn j4_slow_heads_and_slow_bodies_hold_nobody_up() {
+fn j4_slow_headers_and_bodies_do_not_delay_other_clients() {
     let context = project();
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     let server = context.serve_http([]);
-    let mut slow = dawdlers(&server, &token, 150);
+    let mut slow = open_incomplete_requests(&server, &token, 150);
     let begun = Instant::now();
     for _ in 0..20 {
-        assert_eq!(server.post(&token, &initialize()).status, 200);
+        assert_eq!(server.post(&token, &initialize_request()).status, 200);
     }
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    // Whoever goes on in time is served too.
-    let whole = Request::post(&token, &initialize()).bytes();
+    // A slow client that completes its request in time is served.
+    let whole = HttpRequest::post(&token, &initialize_request()).to_bytes();
     let mut late = slow.pop().unwrap();
     let body = whole.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
     late.write_all(&whole[body + 10..]).unwrap();
@@ -46,25 +46,25 @@ fn j4_slow_heads_and_slow_bodies_hold_nobody_up() {
 
 #[test]
 #[ignore = "takes a minute: that is how long a head may take"]
-fn j4_slow_heads_and_slow_bodies_end() {
+fn j4_slow_headers_and_bodies_time_out() {
     let context = project();
-    let token = context.token("bot");
+    let token = context.create_token("bot");
     let server = context.serve_http([]);
     let begun = Instant::now();
-    for mut stream in dawdlers(&server, &token, 1) {
+    for mut stream in open_incomplete_requests(&server, &token, 1) {
         stream.set_read_timeout(Some(Duration::from_secs(90))).unwrap();
-        let mut heard = String::new();
-        stream.read_to_string(&mut heard).unwrap();
-        assert!(!heard.contains("200 OK"), "{heard}");
+        let mut received = String::new();
+        stream.read_to_string(&mut received).unwrap();
+        assert!(!received.contains("200 OK"), "{received}");
     }
     assert!(begun.elapsed() > Duration::from_secs(25), "too hasty: {:?}", begun.elapsed());
 }
 
 #[test]
-fn a_caller_with_too_many_runs_is_told_when_to_try_again() {
+fn a_caller_with_too_many_runs_is_told_when_to_retry() {
     let context = project();
-    let (bot, agent) = (context.token("bot"), "allowed_callers: [bot, ci]\n");
-    let ci = context.token("ci");
+    let (bot, agent) = (context.create_token("bot"), "allowed_callers: [bot, ci]\n");
+    let ci = context.create_token("ci");
     context.agent("both", &format!("---\nname: both\ndescription: Helps\n{agent}---\nHelp.\n"));
     let mut command = context.adjutant(["serve", "--http", "127.0.0.1:0", "--runs-at-once", "1"]);
     command.env("ADJUTANT_CLAUDE", fake_claude());
@@ -76,14 +76,14 @@ fn a_caller_with_too_many_runs_is_told_when_to_try_again() {
     let run = move |token: &str, prompts: &[&str]| {
         let arguments = json!({ "tasks": tasks(prompts) });
         let params = json!({ "name": "run_subagents", "arguments": arguments });
-        let answer = send_to(address, &modern_post(token, 1, "tools/call", params)).message();
+        let answer = send_to(address, &stateless_post(token, 1, "tools/call", params)).message();
         answer["result"]["structuredContent"]["results"].clone()
     };
-    // The first waits until the second has been refused, and another caller has been served.
+    // The first run lasts until the second has been rejected and another caller has been served.
     let held = std::thread::scope(|scope| {
         let held = scope.spawn(|| run(&bot, &["FAKE sleep 2", "one too many"]));
         let events = context.root().join("data/events.jsonl");
-        crate::gateway::until("the first run", || {
+        crate::gateway::wait_until("the first run", || {
             std::fs::read_to_string(&events).ok()?.contains("RunStarted").then_some(())
         });
         let other = run(&ci, &["FAKE result for another"]);

@@ -1,15 +1,15 @@
-//! TLS that we speak ourselves, with certificates made here and a client that checks them.
+//! TLS of the HTTP server, with generated certificates and a client that verifies them.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
-use crate::gateway_real::{everything, node, said, source};
+use crate::gateway_real::{node_packages, project_with_everything, stdout_of, test_source};
 use crate::support::TestContext;
-use crate::support::http::{HttpServer, Request};
+use crate::support::http::{HttpRequest, HttpServer};
 
-/// A certificate for this machine and its key, as the files that the flags want.
+/// Writes a certificate for localhost and its key; returns the paths for `--tls-cert` and `--tls-key`.
 fn certificate(context: &TestContext, name: &str) -> (PathBuf, PathBuf) {
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let CertifiedKey { cert, key_pair } = generate_simple_self_signed(names).unwrap();
@@ -26,35 +26,35 @@ fn serve(context: &TestContext, certificate: &PathBuf, key: &PathBuf) -> Command
 }
 
 #[test]
-fn a_client_that_trusts_the_certificate_calls_a_tool_and_no_other_does() {
-    let Some((context, _)) = everything() else { return };
-    let token = context.token("dev");
+fn only_a_client_that_trusts_the_certificate_can_call_a_tool() {
+    let Some((context, _)) = project_with_everything() else { return };
+    let token = context.create_token("dev");
     let (chain, key) = certificate(&context, "mine");
     let server = HttpServer::start(serve(&context, &chain, &key));
     let url = server.url().replace("http://", "https://");
-    let script = node().unwrap().join("client-https.mjs");
-    std::fs::copy(source("client.mjs"), &script).unwrap();
+    let script = node_packages().unwrap().join("client-https.mjs");
+    std::fs::copy(test_source("client.mjs"), &script).unwrap();
     let client = |trusted: &PathBuf| {
         let mut client = Command::new("node");
         client.arg(&script).arg(&url).env("ADJUTANT_TOKEN", &token);
         client.env("NODE_EXTRA_CA_CERTS", trusted);
         client
     };
-    let answer = said(&mut client(&chain), &context);
+    let answer = stdout_of(&mut client(&chain), &context);
     assert_eq!(answer, "2025-11-25 5 tools; Echo: hello; progress; image/png");
 
     let (other, _) = certificate(&context, "other");
     let refused = client(&other).output().unwrap();
     let told = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && told.contains("self-signed certificate"), "{told}");
-    let plain = server.send(&Request::get("/healthz"));
+    let plain = server.send(&HttpRequest::get("/healthz"));
     assert_ne!(plain.status, 200, "nothing is served without TLS there: {plain:?}");
 }
 
 #[test]
-fn files_that_do_not_fit_are_said_in_a_sentence() {
+fn unusable_tls_files_are_reported_in_one_sentence() {
     let context = TestContext::new();
-    context.token("bot");
+    context.create_token("bot");
     let (chain, key) = certificate(&context, "mine");
     let (_, other) = certificate(&context, "other");
     let (missing, text) = (context.root().join("missing.pem"), context.root().join("text.pem"));

@@ -1,5 +1,4 @@
-//! What is recorded of a real main `claude` and its native subagents: whose it is, how long it took, and every start with
-//! its stop.
+//! Events of a real main `claude` and its native subagents: agent, duration, and one end for every start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,39 +9,39 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use super::{main_agent, stage, start_main_agent};
-use crate::processes::family::wait_until;
-use crate::support::stage::{NEW, OLD, Stage};
+use super::{identity_project, run_main_agent, start_main_agent};
+use crate::processes::process_tree::wait_until;
+use crate::support::claude_context::{ClaudeContext, NEW, OLD};
 
-/// The events of Claude Code's own agents, in order.
-fn events(stage: &Stage) -> Vec<Value> {
-    let file = stage.context.root().join("data/events.jsonl");
+/// Events of Claude Code's own agents, without those of runs, in order.
+fn main_session_events(fixture: &ClaudeContext) -> Vec<Value> {
+    let file = fixture.context.root().join("data/events.jsonl");
     let text = fs::read_to_string(file).unwrap_or_default();
     let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     events.filter(|event| event.get("run_id").is_none()).collect()
 }
 
-fn text<'a>(event: &'a Value, key: &str) -> &'a str {
+fn text_field<'a>(event: &'a Value, key: &str) -> &'a str {
     event[key].as_str().unwrap_or_default()
 }
 
-/// Who, and what.
-fn told(events: &[Value]) -> Vec<(&str, &str)> {
+/// Agent and event name of each event.
+fn agents_and_names(events: &[Value]) -> Vec<(&str, &str)> {
     let agent = |event: &'_ Value| event["agent_type"].as_str().map_or("main", |_| "code-reviewer");
-    events.iter().map(|event| (agent(event), text(event, "hook_event_name"))).collect()
+    events.iter().map(|event| (agent(event), text_field(event, "hook_event_name"))).collect()
 }
 
 #[test_case(NEW)]
 #[test_case(OLD)]
-fn events_of_main_and_its_subagents_say_whose_they_are_and_how_long_it_took(version: &str) {
-    let Some(stage) = stage(version) else { return };
+fn events_of_main_and_subagents_name_their_agent_and_duration(version: &str) {
+    let Some(fixture) = identity_project(version) else { return };
     let task = json!({
         "description": "review", "subagent_type": "code-reviewer", "run_in_background": false,
         "prompt": "CALL Bash {\"command\":\"echo hi\"}\nSAY reviewed",
     });
     let script = format!("CALL Task {task}\nCALL Bash {{\"command\":\"false\"}}\nSAY done");
-    main_agent(&stage, &script);
-    let events = events(&stage);
+    run_main_agent(&fixture, &script);
+    let events = main_session_events(&fixture);
     let (main, reviewer) = ("main", "code-reviewer");
     let expected = [
         (main, "SessionStart"),
@@ -58,7 +57,7 @@ fn events_of_main_and_its_subagents_say_whose_they_are_and_how_long_it_took(vers
         (main, "Stop"),
         (main, "SessionEnd"),
     ];
-    assert_eq!(told(&events), expected);
+    assert_eq!(agents_and_names(&events), expected);
     let ends = ["PostToolUse", "PostToolUseFailure", "SubagentStop", "Stop", "SessionEnd"];
     for (event, (agent, name)) in events.iter().zip(expected) {
         assert_eq!(event["duration_ms"].is_u64(), ends.contains(&name), "{event}");
@@ -67,22 +66,22 @@ fn events_of_main_and_its_subagents_say_whose_they_are_and_how_long_it_took(vers
         assert_eq!(said, [agent == reviewer; 3], "{event}");
         assert!(agent == reviewer || three.iter().all(|key| event.get(key).is_none()), "{event}");
         if agent == reviewer {
-            assert!(Path::new(text(event, "agent_transcript_path")).is_file(), "{event}");
+            assert!(Path::new(text_field(event, "agent_transcript_path")).is_file(), "{event}");
         }
     }
-    // Each end counts from its own start: the session is the longest, and has all others within.
+    // Each duration counts from its own start, so the session's contains all others.
     let took = |at: usize| events[at]["duration_ms"].as_u64().unwrap();
     assert!(took(5) <= took(6) && took(6) <= took(7), "{events:#?}");
     assert!(took(7) + took(9) <= took(10) && took(10) <= took(11), "{events:#?}");
-    let left = fs::read_dir(stage.context.root().join("data/open-sessions")).unwrap();
+    let left = fs::read_dir(fixture.context.root().join("data/open-sessions")).unwrap();
     assert_eq!(left.count(), 0, "nothing is remembered of what is over");
 }
 
-/// Everything that has begun is ended, once.
+/// Asserts that every start has exactly one end.
 fn assert_paired(events: &[Value]) {
     let mut open: BTreeMap<String, i32> = BTreeMap::new();
     for event in events {
-        let (key, change) = match text(event, "hook_event_name") {
+        let (key, change) = match text_field(event, "hook_event_name") {
             "SessionStart" => ("session", 1),
             "SessionEnd" => ("session", -1),
             "PreToolUse" => ("tool_use_id", 1),
@@ -91,12 +90,12 @@ fn assert_paired(events: &[Value]) {
             "SubagentStop" => ("agent_id", -1),
             _ => continue,
         };
-        *open.entry(format!("{key} {}", text(event, key))).or_default() += change;
+        *open.entry(format!("{key} {}", text_field(event, key))).or_default() += change;
     }
     assert!(open.values().all(|count| *count == 0), "{open:?}");
 }
 
-/// The processes that this one has started, by what they are called with.
+/// The `adjutant serve` processes that this process has started.
 fn servers_of(claude: u32) -> Vec<Pid> {
     let list = fs::read_dir("/proc").unwrap().flatten();
     let pids = list.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -111,18 +110,18 @@ fn servers_of(claude: u32) -> Vec<Pid> {
     pids.filter(is_server).map(Pid::from_raw).collect()
 }
 
-#[test_case(NEW, false; "new, claude alone")]
-#[test_case(OLD, true; "old, with its server")]
-fn a_main_claude_that_is_killed_leaves_nothing_open(version: &str, with_server: bool) {
-    let Some(stage) = stage(version) else { return };
+#[test_case(NEW, false; "new, claude only")]
+#[test_case(OLD, true; "old, claude and its server")]
+fn killing_the_main_claude_leaves_no_open_events(version: &str, with_server: bool) {
+    let Some(fixture) = identity_project(version) else { return };
     let call = json!({ "agent_name": "for-reviewer", "prompt": "FAKE hang-mid-turn" });
     let task = json!({
         "description": "review", "subagent_type": "code-reviewer", "run_in_background": false,
         "prompt": format!("CALL mcp__adjutant__run_subagent {call}"),
     });
-    let mut claude = start_main_agent(&stage, &format!("CALL Task {task}"));
+    let mut claude = start_main_agent(&fixture, &format!("CALL Task {task}"));
     let all =
-        || fs::read_to_string(stage.context.root().join("data/events.jsonl")).unwrap_or_default();
+        || fs::read_to_string(fixture.context.root().join("data/events.jsonl")).unwrap_or_default();
     wait_until("the subagent's call", || all().contains("RunStarted").then_some(()));
     let servers = if with_server { servers_of(claude.id()) } else { Vec::new() };
     assert_eq!(servers.len(), usize::from(with_server));
@@ -130,17 +129,21 @@ fn a_main_claude_that_is_killed_leaves_nothing_open(version: &str, with_server: 
     [parent].iter().chain(&servers).for_each(|pid| kill(*pid, Signal::SIGKILL).unwrap());
     claude.wait().unwrap();
     if with_server {
-        // Nobody is left who could say it: whoever looks next does.
-        assert!(!told(&events(&stage)).contains(&("main", "SessionEnd")));
-        assert!(stage.context.run(["events"]).status.success());
+        // No process is left that could record the end: the next command does.
+        assert!(
+            !agents_and_names(&main_session_events(&fixture)).contains(&("main", "SessionEnd"))
+        );
+        assert!(fixture.context.run(["events"]).status.success());
     }
     wait_until("the session's end", || {
-        told(&events(&stage)).contains(&("main", "SessionEnd")).then_some(())
+        agents_and_names(&main_session_events(&fixture))
+            .contains(&("main", "SessionEnd"))
+            .then_some(())
     });
     for _ in 0..2 {
-        assert!(stage.context.run(["events"]).status.success());
+        assert!(fixture.context.run(["events"]).status.success());
     }
-    let events = events(&stage);
+    let events = main_session_events(&fixture);
     assert_paired(&events);
     let (main, reviewer) = ("main", "code-reviewer");
     let expected = [
@@ -154,8 +157,8 @@ fn a_main_claude_that_is_killed_leaves_nothing_open(version: &str, with_server: 
         (reviewer, "SubagentStop"),
         (main, "SessionEnd"),
     ];
-    let mut said = told(&events);
-    // The two calls end at the same moment.
+    let mut said = agents_and_names(&events);
+    // The two calls end at the same time, in either order.
     said[5..7].sort_by_key(|(agent, _)| *agent != main);
     assert_eq!(said, expected);
     assert!(events[5..].iter().all(|event| event["duration_ms"].is_u64()), "{events:#?}");

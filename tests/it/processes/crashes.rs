@@ -1,164 +1,171 @@
-//! Servers and keepers that are killed without warning, alone and together.
+//! Servers and supervisors killed with SIGKILL, each alone and both together.
 
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::thread;
+use std::{fs, thread};
 
-use adjutant::base::RunId;
-use adjutant::worker::{Cleaned, ProcessStamp, RunBoard, clean_leftovers};
+use adjutant::process::ProcessIdentity;
+use adjutant::runs::{CrashRemnant, RunRegistry, clean_up};
+use adjutant::util::RunId;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::family::{MISBEHAVIOURS, Member, Misbehaviour, assert_gone_soon, signal, wait_until};
-use super::stand_in::{KilledOnDrop, StandIn};
+use super::process_tree::{
+    PROCESS_TREE_CASES, ProcessTreeCase, TreeProcess, assert_gone_within_5_s, send_signal,
+    wait_until,
+};
+use super::server_process::{KillOnDrop, ServerProcess};
 
 #[test]
 fn f1_a_killed_server_leaves_nothing() {
-    let kill_its_server = |bad: &Misbehaviour| {
+    let kill_its_server = |bad: &ProcessTreeCase| {
         let folder = tempfile::tempdir().unwrap();
-        let mut server = StandIn::start(folder.path(), bad.script, bad.members);
+        let mut server = ServerProcess::start(folder.path(), bad.script, bad.min_processes);
         server.kill();
-        assert_gone_soon(bad.name, &server.family, &server.run);
-        assert_gone_soon("its keeper", &[server.keeper.clone()], &server.run);
+        assert_gone_within_5_s(bad.name, &server.tree, &server.run);
+        assert_gone_within_5_s("its supervisor", &[server.supervisor.clone()], &server.run);
     };
     thread::scope(|scope| {
-        for bad in MISBEHAVIOURS {
+        for bad in PROCESS_TREE_CASES {
             scope.spawn(|| kill_its_server(bad));
         }
     });
 }
 
-/// A process without the marker, whose parent is gone: only an heir can find it.
-const HIDES: &str = "(env -i setsid sleep 1000 & echo $! > hidden); touch ready; sleep 1000; :";
+/// Starts a process without the run marker whose parent exits: only the subreaper above can find it.
+const HIDDEN_ORPHAN_SCRIPT: &str =
+    "(env -i setsid sleep 1000 & echo $! > hidden); touch ready; sleep 1000; :";
 
 #[test]
-fn what_a_killed_keeper_leaves_is_ended_by_its_heir() {
+fn server_kills_the_orphans_of_a_killed_supervisor() {
     let folder = tempfile::tempdir().unwrap();
-    let mut server = StandIn::start(folder.path(), HIDES, 2);
-    let hidden = hidden(&server);
-    signal(server.keeper.pid, Signal::SIGKILL);
+    let mut server = ServerProcess::start(folder.path(), HIDDEN_ORPHAN_SCRIPT, 2);
+    let hidden = hidden_orphan(&server);
+    send_signal(server.supervisor.pid, Signal::SIGKILL);
     wait_until("the end of the run", || folder.path().join("over").exists().then_some(()));
-    let all = [&server.family[..], &[hidden, server.keeper.clone()]].concat();
-    assert_gone_soon("killed keeper", &all, &server.run);
+    let all = [&server.tree[..], &[hidden, server.supervisor.clone()]].concat();
+    assert_gone_within_5_s("killed keeper", &all, &server.run);
     assert!(server.process.0.try_wait().unwrap().is_none(), "the server goes on");
 }
 
 #[test]
-fn children_that_were_there_before_are_left_alone() {
+fn children_that_existed_before_the_server_are_not_killed() {
     let folder = tempfile::tempdir().unwrap();
-    let stranger_file = folder.path().join("stranger");
-    let before = format!("sleep 1000 & echo $! > '{}'; exec \"$@\"", stranger_file.display());
-    let mut server = StandIn::start_by(
+    let other_file = folder.path().join("stranger");
+    let before = format!("sleep 1000 & echo $! > '{}'; exec \"$@\"", other_file.display());
+    let mut server = ServerProcess::start_below(
         folder.path(),
         "touch ready; sleep 1000; :",
         2,
         &["sh", "-c", &before, "sh"],
     );
-    let stranger = pid_in(&stranger_file);
-    signal(server.keeper.pid, Signal::SIGKILL);
+    let other = process_from_pid_file(&other_file);
+    send_signal(server.supervisor.pid, Signal::SIGKILL);
     wait_until("the end of the run", || folder.path().join("over").exists().then_some(()));
-    assert_gone_soon("killed keeper", &server.family, &server.run);
-    assert!(stranger.is_there(), "a shell's own job is no orphan of ours");
+    assert_gone_within_5_s("killed keeper", &server.tree, &server.run);
+    assert!(other.exists(), "a shell's own job is no orphan of ours");
     server.kill();
-    signal(stranger.pid, Signal::SIGKILL);
+    send_signal(other.pid, Signal::SIGKILL);
 }
 
 #[test]
-fn a_program_dies_with_its_keeper_without_anybodys_help() {
+fn program_dies_with_its_supervisor_even_if_the_server_is_stopped() {
     let folder = tempfile::tempdir().unwrap();
-    let server = StandIn::start(folder.path(), "touch ready; sleep 1000; :", 2);
-    let program = RunBoard::at(&server.data()).list()[0].pid.unwrap();
-    let program = ProcessStamp::of(program).unwrap();
-    // A stopped server helps nobody, and does not collect anybody either.
-    signal(server.process.0.id(), Signal::SIGSTOP);
-    signal(server.keeper.pid, Signal::SIGKILL);
+    let server = ServerProcess::start(folder.path(), "touch ready; sleep 1000; :", 2);
+    let program = RunRegistry::at(&server.data_dir()).list().unwrap()[0].pid.unwrap();
+    let program = ProcessIdentity::of(program).unwrap();
+    // A stopped server cannot stop the program or reap a process.
+    send_signal(server.process.0.id(), Signal::SIGSTOP);
+    send_signal(server.supervisor.pid, Signal::SIGKILL);
     wait_until("the program's end", || (!program.is_alive()).then_some(()));
 }
 
 #[test]
-fn the_next_start_ends_what_a_crash_of_both_left_and_says_so() {
-    // Every server that starts on this machine looks for leftovers, those of other tests too.
-    let found = (0..5).any(|_| a_crash_of_both_is_found());
+fn next_start_kills_and_reports_the_remnants_of_a_crash_of_both() {
+    // Servers of parallel tests look for crash remnants too, and may clean up first.
+    let found = (0..5).any(|_| crash_of_both_is_cleaned());
     assert!(found, "others may have been quicker once, not always");
 }
 
-fn a_crash_of_both_is_found() -> bool {
+fn crash_of_both_is_cleaned() -> bool {
     let folder = tempfile::tempdir().unwrap();
     let script = "setsid sh -c 'trap \"\" TERM HUP; sleep 1000; :' & touch ready; sleep 1000; :";
-    let mut server = StandIn::start(folder.path(), script, 4);
-    // A stopped keeper cannot see its server go.
-    signal(server.keeper.pid, Signal::SIGSTOP);
+    let mut server = ServerProcess::start(folder.path(), script, 4);
+    // A stopped supervisor does not see its server exit.
+    send_signal(server.supervisor.pid, Signal::SIGSTOP);
     server.kill();
-    signal(server.keeper.pid, Signal::SIGKILL);
-    wait_until("the keeper's end", || (!server.keeper.is_there()).then_some(()));
+    send_signal(server.supervisor.pid, Signal::SIGKILL);
+    wait_until("the exit of the supervisor", || (!server.supervisor.exists()).then_some(()));
 
-    let cleaned = clean_leftovers(&server.data(), |_| Ok(()));
+    let cleaned = clean_up(&server.data_dir(), |_| Ok(()));
 
-    assert_gone_soon("crash of both", &server.family, &server.run);
+    assert_gone_within_5_s("crash of both", &server.tree, &server.run);
     let said: Vec<_> = cleaned.iter().map(ToString::to_string).collect();
     let expected =
         format!("run {} of agent `stand-in` was cut off when its server ended", server.run);
     assert!(said.contains(&expected), "{said:?}");
-    assert!(cleaned.iter().any(|c| matches!(c, Cleaned::Folder(_))), "{said:?}");
+    assert!(cleaned.iter().any(|c| matches!(c, CrashRemnant::Dir(_))), "{said:?}");
     for place in ["runs", "tmp"] {
-        assert_eq!(fs::read_dir(server.data().join(place)).unwrap().count(), 0, "{place}");
+        assert_eq!(fs::read_dir(server.data_dir().join(place)).unwrap().count(), 0, "{place}");
     }
-    cleaned.iter().any(|c| matches!(c, Cleaned::Processes(run) if run.to_string() == server.run))
+    cleaned
+        .iter()
+        .any(|c| matches!(c, CrashRemnant::Processes(run) if run.to_string() == server.run))
 }
 
 #[test]
-fn the_next_start_leaves_living_runs_alone() {
+fn next_start_does_not_touch_running_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let server = StandIn::start(folder.path(), "setsid sleep 1000 & touch ready; sleep 1000; :", 3);
-    let cleaned = clean_leftovers(&server.data(), |_| Ok(()));
-    let own = |c: &Cleaned| match c {
-        Cleaned::Processes(run) => run.to_string() == server.run,
-        Cleaned::Run(_) | Cleaned::Folder(_) => true,
+    let server =
+        ServerProcess::start(folder.path(), "setsid sleep 1000 & touch ready; sleep 1000; :", 3);
+    let cleaned = clean_up(&server.data_dir(), |_| Ok(()));
+    let own = |c: &CrashRemnant| match c {
+        CrashRemnant::Processes(run) => run.to_string() == server.run,
+        CrashRemnant::Run(_) | CrashRemnant::Dir(_) => true,
     };
     assert!(!cleaned.iter().any(own), "{cleaned:?}");
-    assert!(server.family.iter().all(Member::is_there));
+    assert!(server.tree.iter().all(TreeProcess::exists));
 }
 
-/// A crash left a card, and the pids on it are those of others by now: of a keeper, a program, and a whole group.
+/// A registry entry of a crashed server whose pids (server, supervisor, process group) now belong to other processes.
 #[test]
-fn f2_a_pid_that_is_anothers_by_now_is_not_hit() {
+fn f2_a_reused_pid_is_not_killed() {
     let data = tempfile::tempdir().unwrap();
-    let strangers = [0, 1, 2].map(|_| {
+    let others = [0, 1, 2].map(|_| {
         let mut command = Command::new("sleep");
-        KilledOnDrop(command.arg("1000").process_group(0).spawn().unwrap())
+        KillOnDrop(command.arg("1000").process_group(0).spawn().unwrap())
     });
-    let [server, keeper, program] = strangers.each_ref().map(|stranger| stranger.0.id());
+    let [server, supervisor, program] = others.each_ref().map(|other| other.0.id());
     let run = RunId::new();
-    let posting = RunBoard::at(data.path()).post(run, "earlier", "main").unwrap();
+    let registration = RunRegistry::at(data.path()).register(run, "earlier", "main").unwrap();
     let file = data.path().join(format!("runs/{run}.json"));
-    let mut card: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let mut entry: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let earlier = |pid| {
-        let ProcessStamp { started, .. } = ProcessStamp::of(pid).unwrap();
+        let ProcessIdentity { started, .. } = ProcessIdentity::of(pid).unwrap();
         let (boot, ticks) = started.rsplit_once('-').unwrap();
         let started = format!("{boot}-{}", ticks.parse::<u64>().unwrap() - 1);
         json!({ "pid": pid, "started": started })
     };
-    card["server"] = earlier(server);
-    card["keeper"] = earlier(keeper);
-    card["pid"] = json!(program);
-    fs::write(&file, card.to_string()).unwrap();
+    entry["server"] = earlier(server);
+    entry["keeper"] = earlier(supervisor);
+    entry["pid"] = json!(program);
+    fs::write(&file, entry.to_string()).unwrap();
 
-    let cleaned = clean_leftovers(data.path(), |_| Ok(()));
+    let cleaned = clean_up(data.path(), |_| Ok(()));
 
-    let is_it = |c: &Cleaned| matches!(c, Cleaned::Run(card) if card.run == run);
+    let is_it = |c: &CrashRemnant| matches!(c, CrashRemnant::Run(entry) if entry.run == run);
     assert!(cleaned.iter().any(is_it) && !file.exists(), "{cleaned:?}");
-    for mut stranger in strangers {
-        assert_eq!(stranger.0.try_wait().unwrap(), None, "a stranger was hit");
+    for mut other in others {
+        assert_eq!(other.0.try_wait().unwrap(), None, "a stranger was hit");
     }
-    drop(posting);
+    drop(registration);
 }
 
-fn hidden(server: &StandIn) -> Member {
-    pid_in(&server.folder.join("hidden"))
+fn hidden_orphan(server: &ServerProcess) -> TreeProcess {
+    process_from_pid_file(&server.folder.join("hidden"))
 }
 
-fn pid_in(file: &std::path::Path) -> Member {
+fn process_from_pid_file(file: &std::path::Path) -> TreeProcess {
     let pid = wait_until("a pid", || fs::read_to_string(file).ok()?.trim().parse().ok());
-    Member::of(pid).unwrap()
+    TreeProcess::of(pid).unwrap()
 }

@@ -1,4 +1,4 @@
-//! A family of real processes: started with a script, found by its marker, and proved to be gone.
+//! Trees of real processes: started by a script, found by their run marker, and verified to be gone.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,111 +6,111 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use adjutant::base::RunId;
-use adjutant::worker::{Launch, Links, use_keeper_program};
+use adjutant::process::{ProcessSpec, SymlinkPolicy, set_supervisor_program};
+use adjutant::util::RunId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Generous: the machine that runs the tests may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Generous, because the machine that runs the tests may be busy.
+pub const POLL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a family does that makes it hard to end, and how many processes it has at least.
-pub struct Misbehaviour {
+/// A process tree that is hard to stop, and its minimal number of processes.
+pub struct ProcessTreeCase {
     pub name: &'static str,
     pub script: &'static str,
-    pub members: usize,
+    pub min_processes: usize,
 }
 
-/// Every misbehaviour that ending a run must cope with.
-pub const MISBEHAVIOURS: &[Misbehaviour] = &[
-    Misbehaviour {
+/// Every process tree that stopping a run must cope with.
+pub const PROCESS_TREE_CASES: &[ProcessTreeCase] = &[
+    ProcessTreeCase {
         name: "ignores SIGTERM",
         script: "trap '' TERM HUP INT; touch ready; while :; do sleep 1000; done",
-        members: 2,
+        min_processes: 2,
     },
-    Misbehaviour {
+    ProcessTreeCase {
         name: "grandchild in its own session",
         script: "setsid sh -c 'trap \"\" TERM HUP; sleep 1000; :' & touch ready; sleep 1000; :",
-        members: 4,
+        min_processes: 4,
     },
-    Misbehaviour {
+    ProcessTreeCase {
         name: "double fork",
         script: "(setsid sh -c 'sleep 1000 & sleep 1000 & exit' &); touch ready; sleep 1000; :",
-        members: 4,
+        min_processes: 4,
     },
-    Misbehaviour {
+    ProcessTreeCase {
         name: "200 children",
         script: "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; touch ready; wait",
-        members: 201,
+        min_processes: 201,
     },
-    Misbehaviour {
+    ProcessTreeCase {
         name: "shell with a background job",
         script: "sleep 1000 & touch ready; sleep 1000; :",
-        members: 3,
+        min_processes: 3,
     },
-    Misbehaviour {
+    ProcessTreeCase {
         name: "forks for ever",
         script: "touch ready; while :; do sleep 1000 & sleep 0.05; done",
-        members: 10,
+        min_processes: 10,
     },
-    Misbehaviour {
+    ProcessTreeCase {
         name: "stops itself",
         script: "sleep 1000 & touch ready; kill -STOP $$; sleep 1000",
-        members: 2,
+        min_processes: 2,
     },
-    Misbehaviour {
+    ProcessTreeCase {
         name: "a child stopped in its own session",
         script: "setsid sh -c 'kill -STOP $$; sleep 1000' & touch ready; sleep 1000; :",
-        members: 3,
+        min_processes: 3,
     },
 ];
 
-/// One process, proved by pid and start time.
+/// One process, identified by pid and start time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct TreeProcess {
     pub pid: u32,
     started: String,
 }
 
-impl Member {
+impl TreeProcess {
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let started = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned();
         Some(Self { pid, started })
     }
 
-    /// Whether it is there in any form: a zombie counts.
-    pub fn is_there(&self) -> bool {
+    /// Returns true if the process exists, also as a zombie.
+    pub fn exists(&self) -> bool {
         Self::of(self.pid).as_ref() == Some(self)
     }
 }
 
-/// How to start a family in a folder.
-pub fn launch(folder: &Path, script: &str) -> Launch {
-    use_keeper_program(env!("CARGO_BIN_EXE_adjutant"));
+/// A [`ProcessSpec`] that runs a shell script in `folder`.
+pub fn process_spec(folder: &Path, script: &str) -> ProcessSpec {
+    set_supervisor_program(env!("CARGO_BIN_EXE_adjutant"));
     let path: OsString = std::env::var_os("PATH").unwrap_or_default();
-    Launch {
+    ProcessSpec {
         label: "test".to_owned(),
         run: RunId::new(),
         program: "sh".into(),
         arguments: vec!["-c".into(), script.into()],
         environment: vec![("PATH".into(), path)],
-        folder: folder.to_owned(),
-        links: Links::Follow,
+        working_dir: folder.to_owned(),
+        symlinks: SymlinkPolicy::Follow,
     }
 }
 
-/// Waits until the whole family is there.
-pub fn assembled(folder: &Path, run: &str, members: usize) -> Vec<Member> {
+/// Waits until the whole process tree is running.
+pub fn wait_for_tree(folder: &Path, run: &str, members: usize) -> Vec<TreeProcess> {
     wait_until("the sign that all is set up", || folder.join("ready").exists().then_some(()));
     wait_until(&format!("{members} processes of {run}"), || {
-        let found = marked(run);
+        let found = processes_of_run(run);
         (found.len() >= members).then_some(found)
     })
 }
 
-/// All processes with the marker of a run.
-pub fn marked(run: &str) -> Vec<Member> {
+/// All processes with the marker of a run in their environment.
+pub fn processes_of_run(run: &str) -> Vec<TreeProcess> {
     let marker = format!("ADJUTANT_RUN={run}");
     let carries = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -118,41 +118,40 @@ pub fn marked(run: &str) -> Vec<Member> {
     };
     let pids = fs::read_dir("/proc").unwrap();
     let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(carries).filter_map(Member::of).collect()
+    pids.filter(carries).filter_map(TreeProcess::of).collect()
 }
 
-/// Checks that none of these is there, not even as a zombie, and that nobody has the run's marker.
-pub fn assert_gone_at_once(what: &str, family: &[Member], run: &str) {
-    let left: Vec<_> = family.iter().filter(|member| member.is_there()).collect();
+/// Asserts that none of these processes exists, not even as a zombie, and that none carries the run's marker.
+pub fn assert_gone(what: &str, family: &[TreeProcess], run: &str) {
+    let left: Vec<_> = family.iter().filter(|member| member.exists()).collect();
     assert!(left.is_empty(), "{what}: still there: {left:?}");
-    assert_eq!(marked(run), [], "{what}: late children");
+    assert_eq!(processes_of_run(run), [], "{what}: late children");
 }
 
-/// The same, with the five seconds that hold where nobody is left to wait for.
-pub fn assert_gone_soon(what: &str, family: &[Member], run: &str) {
+/// Like [`assert_gone`], but allows 5 s.
+pub fn assert_gone_within_5_s(what: &str, family: &[TreeProcess], run: &str) {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(5) {
-        if !family.iter().any(Member::is_there) && marked(run).is_empty() {
+        if !family.iter().any(TreeProcess::exists) && processes_of_run(run).is_empty() {
             return;
         }
         sleep(Duration::from_millis(20));
     }
-    assert_gone_at_once(what, family, run);
+    assert_gone(what, family, run);
 }
 
-/// Sends a signal as a person would.
-pub fn signal(pid: u32, signal: Signal) {
+pub fn send_signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.cast_signed()), signal).unwrap();
 }
 
-/// Asks until there is an answer.
+/// Polls every 20 ms until `answer` returns a value. Panics after 20 s.
 pub fn wait_until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(answer) = answer() {
             return answer;
         }
-        assert!(started.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(started.elapsed() < POLL_TIMEOUT, "waited in vain for {what}");
         sleep(Duration::from_millis(20));
     }
 }

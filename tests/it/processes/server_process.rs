@@ -1,65 +1,65 @@
-//! A process that starts a run as a server does and may be killed: this test program once more.
+//! A process that starts a run like a server and can be killed: this test binary, started again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use adjutant::worker::{RunBoard, RunFolder, adopt_orphans, start};
+use adjutant::process::{reap_orphans, spawn_process};
+use adjutant::runs::{RunDir, RunRegistry};
 
-use super::family::{Member, assembled, launch, wait_until};
+use super::process_tree::{TreeProcess, process_spec, wait_for_tree, wait_until};
 
-/// Its folder: `run`, `keeper` and `data` stand there once it has started.
-pub struct StandIn {
-    pub process: KilledOnDrop,
+/// The server process. Its directory contains `run` and `data` once the run has started.
+pub struct ServerProcess {
+    pub process: KillOnDrop,
     pub folder: PathBuf,
     pub run: String,
-    pub keeper: Member,
-    pub family: Vec<Member>,
+    pub supervisor: TreeProcess,
+    pub tree: Vec<TreeProcess>,
 }
 
-impl StandIn {
-    /// Starts one, and waits until its family is assembled.
+impl ServerProcess {
+    /// Starts the process and waits until the process tree of its run is complete.
     pub fn start(folder: &Path, script: &str, members: usize) -> Self {
-        Self::start_by(folder, script, members, &[])
+        Self::start_below(folder, script, members, &[])
     }
 
-    /// The same, with a program in front that is to become it.
-    pub fn start_by(folder: &Path, script: &str, members: usize, before: &[&str]) -> Self {
+    /// Like [`start`](Self::start); the command `before` runs first and must `exec` the process.
+    pub fn start_below(folder: &Path, script: &str, members: usize, before: &[&str]) -> Self {
         let own = std::env::current_exe().unwrap();
         let mut line = before.iter().map(Into::into).chain([own.into_os_string()]);
         let process = Command::new(line.next().unwrap())
             .args(line)
-            .args(["--exact", "processes::stand_in::stands_in_for_a_server", "--ignored"])
+            .args(["--exact", "processes::server_process::stands_in_for_a_server", "--ignored"])
             .env("STAND_IN_FOLDER", folder)
             .env("STAND_IN_SCRIPT", script)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map(KilledOnDrop)
+            .map(KillOnDrop)
             .unwrap();
         let told = wait_until("the run", || fs::read_to_string(folder.join("run")).ok());
-        let (run, keeper) = told.split_once(' ').unwrap();
-        let keeper = Member::of(keeper.parse().unwrap()).unwrap();
-        let family = assembled(folder, run, members);
-        Self { process, folder: folder.to_owned(), run: run.to_owned(), keeper, family }
+        let (run, supervisor_pid) = told.split_once(' ').unwrap();
+        let supervisor = TreeProcess::of(supervisor_pid.parse().unwrap()).unwrap();
+        let tree = wait_for_tree(folder, run, members);
+        Self { process, folder: folder.to_owned(), run: run.to_owned(), supervisor, tree }
     }
 
-    /// Where it keeps its data.
-    pub fn data(&self) -> PathBuf {
+    pub fn data_dir(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    /// `kill -9`.
+    /// Kills the process with SIGKILL and reaps it.
     pub fn kill(&mut self) {
         self.process.0.kill().unwrap();
         self.process.0.wait().unwrap();
     }
 }
 
-/// A test that fails half-way leaves nothing behind either.
-pub struct KilledOnDrop(pub Child);
+/// Kills and reaps the child when dropped, so that a failed test leaves no process.
+pub struct KillOnDrop(pub Child);
 
-impl Drop for KilledOnDrop {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -70,16 +70,16 @@ impl Drop for KilledOnDrop {
 #[ignore = "it is the other half of tests that kill it"]
 async fn stands_in_for_a_server() {
     let folder = PathBuf::from(std::env::var_os("STAND_IN_FOLDER").unwrap());
-    adopt_orphans().unwrap();
-    let launch = launch(&folder, &std::env::var("STAND_IN_SCRIPT").unwrap());
+    reap_orphans().unwrap();
+    let launch = process_spec(&folder, &std::env::var("STAND_IN_SCRIPT").unwrap());
     let (run, data) = (launch.run, folder.join("data"));
-    let files = RunFolder::create(&data, run).unwrap();
+    let files = RunDir::create(&data, run).unwrap();
     files.write("prompt", b"secret").unwrap();
-    let posting = RunBoard::at(&data).post(run, "stand-in", "main").unwrap();
-    let mut process = start(launch).await.unwrap();
-    posting.started(&process);
-    let keeper = process.keeper().unwrap().pid;
-    fs::write(folder.join("run.tmp"), format!("{run} {keeper}")).unwrap();
+    let registration = RunRegistry::at(&data).register(run, "stand-in", "main").unwrap();
+    let mut process = spawn_process(launch).await.unwrap();
+    registration.set_process(&process);
+    let supervisor_pid = process.supervisor().unwrap().pid;
+    fs::write(folder.join("run.tmp"), format!("{run} {supervisor_pid}")).unwrap();
     fs::rename(folder.join("run.tmp"), folder.join("run")).unwrap();
     process.wait().await;
     fs::write(folder.join("over"), "").unwrap();

@@ -1,40 +1,40 @@
-//! Every misbehaviour, ended in every way.
+//! Every hard-to-stop process tree, stopped in every way.
 
 use std::future::Future;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use adjutant::worker::{Process, ProcessEnd, Urgency, start};
+use adjutant::process::{ProcessEnd, ProcessHandle, StopMode, spawn_process};
 use nix::sys::signal::Signal;
 
-use super::family::{
-    MISBEHAVIOURS, Member, Misbehaviour, assembled, assert_gone_at_once, assert_gone_soon, launch,
-    signal,
+use super::process_tree::{
+    PROCESS_TREE_CASES, ProcessTreeCase, TreeProcess, assert_gone, assert_gone_within_5_s,
+    process_spec, send_signal, wait_for_tree,
 };
 
-/// Starts a family, lets `end` end it, and returns how long that took.
-async fn ended<F: Future<Output = ()>>(
-    bad: &Misbehaviour,
-    end: impl FnOnce(Process) -> F,
+/// Starts a process tree, lets `end` stop it, asserts that it is gone, and returns the time that `end` took.
+async fn time_to_stop<F: Future<Output = ()>>(
+    bad: &ProcessTreeCase,
+    end: impl FnOnce(ProcessHandle) -> F,
 ) -> Duration {
     let folder = tempfile::tempdir().unwrap();
-    let launch = launch(folder.path(), bad.script);
+    let launch = process_spec(folder.path(), bad.script);
     let run = launch.run.to_string();
-    let process = start(launch).await.unwrap();
-    let keeper = Member::of(process.keeper().unwrap().pid).unwrap();
-    let mut family = assembled(folder.path(), &run, bad.members);
-    family.push(keeper);
+    let process = spawn_process(launch).await.unwrap();
+    let supervisor = TreeProcess::of(process.supervisor().unwrap().pid).unwrap();
+    let mut family = wait_for_tree(folder.path(), &run, bad.min_processes);
+    family.push(supervisor);
     let started = Instant::now();
     end(process).await;
     let took = started.elapsed();
-    assert_gone_soon(bad.name, &family, &run);
+    assert_gone_within_5_s(bad.name, &family, &run);
     took
 }
 
-/// All misbehaviours side by side: most of the time goes into waiting.
-fn with_each(act: impl AsyncFn(&'static Misbehaviour) + Sync) {
+/// Runs `act` for every case in parallel, because most of the time is waiting.
+fn for_each_case(act: impl AsyncFn(&'static ProcessTreeCase) + Sync) {
     thread::scope(|scope| {
-        for bad in MISBEHAVIOURS {
+        for bad in PROCESS_TREE_CASES {
             let act = &act;
             scope.spawn(move || {
                 let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -48,77 +48,77 @@ fn with_each(act: impl AsyncFn(&'static Misbehaviour) + Sync) {
 }
 
 #[test]
-fn f1_a_polite_end_leaves_nothing_when_it_returns() {
-    with_each(async |bad| {
+fn f1_graceful_stop_leaves_no_process_when_it_returns() {
+    for_each_case(async |bad| {
         let folder = tempfile::tempdir().unwrap();
-        let launch = launch(folder.path(), bad.script);
+        let launch = process_spec(folder.path(), bad.script);
         let run = launch.run.to_string();
-        let mut process = start(launch).await.unwrap();
-        let mut family = assembled(folder.path(), &run, bad.members);
-        family.push(Member::of(process.keeper().unwrap().pid).unwrap());
-        process.end(Urgency::Polite { grace: Duration::from_millis(300) }).await;
-        assert_gone_at_once(bad.name, &family, &run);
+        let mut process = spawn_process(launch).await.unwrap();
+        let mut family = wait_for_tree(folder.path(), &run, bad.min_processes);
+        family.push(TreeProcess::of(process.supervisor().unwrap().pid).unwrap());
+        process.stop(StopMode::Graceful { grace: Duration::from_millis(300) }).await;
+        assert_gone(bad.name, &family, &run);
     });
 }
 
 #[test]
-fn f1_an_urgent_end_leaves_nothing_and_does_not_wait() {
-    with_each(async |bad| {
-        let took = ended(bad, async |mut process| {
-            assert_eq!(process.end(Urgency::Now).await, ProcessEnd::Signaled(9), "{}", bad.name);
+fn f1_immediate_stop_leaves_no_process_and_skips_the_grace_period() {
+    for_each_case(async |bad| {
+        let took = time_to_stop(bad, async |mut process| {
+            assert_eq!(process.stop(StopMode::Kill).await, ProcessEnd::Signaled(9), "{}", bad.name);
         });
         assert!(took.await < Duration::from_secs(4), "{}: no grace was asked for", bad.name);
     });
 }
 
 #[test]
-fn f1_a_dropped_process_leaves_nothing() {
-    with_each(async |bad| {
-        ended(bad, async |process| drop(process)).await;
+fn f1_dropped_process_handle_leaves_no_process() {
+    for_each_case(async |bad| {
+        time_to_stop(bad, async |process| drop(process)).await;
     });
 }
 
 #[test]
-fn f1_a_program_that_crashes_leaves_nothing() {
-    with_each(async |bad| {
-        let crash = async |mut process: Process| {
-            signal(process.pid(), Signal::SIGKILL);
+fn f1_crashed_program_leaves_no_process() {
+    for_each_case(async |bad| {
+        let crash = async |mut process: ProcessHandle| {
+            send_signal(process.pid(), Signal::SIGKILL);
             assert_eq!(process.wait().await, ProcessEnd::Signaled(9), "{}", bad.name);
         };
-        ended(bad, crash).await;
+        time_to_stop(bad, crash).await;
     });
 }
 
 #[test]
-fn f1_a_killed_keeper_leaves_nothing() {
-    with_each(async |bad| {
-        let kill_keeper = async |mut process: Process| {
-            signal(process.keeper().unwrap().pid, Signal::SIGKILL);
+fn f1_killed_supervisor_leaves_no_process() {
+    for_each_case(async |bad| {
+        let kill_supervisor = async |mut process: ProcessHandle| {
+            send_signal(process.supervisor().unwrap().pid, Signal::SIGKILL);
             assert_eq!(process.wait().await, ProcessEnd::Lost, "{}", bad.name);
         };
-        ended(bad, kill_keeper).await;
+        time_to_stop(bad, kill_supervisor).await;
     });
 }
 
 #[test]
-fn f1_a_keeper_told_by_a_signal_ends_its_run() {
-    with_each(async |bad| {
-        let tell_keeper = async |mut process: Process| {
-            signal(process.keeper().unwrap().pid, Signal::SIGTERM);
+fn f1_supervisor_stops_its_run_on_sigterm() {
+    for_each_case(async |bad| {
+        let request_stop = async |mut process: ProcessHandle| {
+            send_signal(process.supervisor().unwrap().pid, Signal::SIGTERM);
             assert!(matches!(process.wait().await, ProcessEnd::Signaled(_)), "{}", bad.name);
         };
-        ended(bad, tell_keeper).await;
+        time_to_stop(bad, request_stop).await;
     });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_keeper_is_no_way_out() {
+async fn run_of_a_stopped_supervisor_can_be_stopped() {
     let folder = tempfile::tempdir().unwrap();
-    let launch = launch(folder.path(), "setsid sleep 1000 & touch ready; sleep 1000; :");
+    let launch = process_spec(folder.path(), "setsid sleep 1000 & touch ready; sleep 1000; :");
     let run = launch.run.to_string();
-    let mut process = start(launch).await.unwrap();
-    let family = assembled(folder.path(), &run, 3);
-    signal(process.keeper().unwrap().pid, Signal::SIGSTOP);
-    assert_eq!(process.end(Urgency::Now).await, ProcessEnd::Lost);
-    assert_gone_soon("stopped keeper", &family, &run);
+    let mut process = spawn_process(launch).await.unwrap();
+    let family = wait_for_tree(folder.path(), &run, 3);
+    send_signal(process.supervisor().unwrap().pid, Signal::SIGSTOP);
+    assert_eq!(process.stop(StopMode::Kill).await, ProcessEnd::Lost);
+    assert_gone_within_5_s("stopped keeper", &family, &run);
 }

@@ -1,45 +1,50 @@
-//! A project, the real `claude` and a scripted model: everything a delegation needs.
+//! A temporary project with the real `claude` and a scripted model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use adjutant::scripted::ScriptedModel;
+use adjutant::scripted_model::ScriptedModel;
 use tokio::runtime::Runtime;
 
 use super::TestContext;
-use super::claude::{real_claude, scripted_environment};
 use super::mcp::McpClient;
+use super::real_claude::{real_claude, scripted_environment};
 
-/// Both versions that users have.
+/// The supported versions of `claude`, newest and oldest.
 pub const NEW: &str = "2.1.325";
 pub const OLD: &str = "2.1.197";
 
-/// What a script for a main `claude` begins with: 2.1.197 has its first turn before its servers are connected, 2.1.325 waits.
-pub fn until_connected(version: &str) -> &'static str {
+/// First lines of a script for a main `claude`: 2.1.197 starts its first turn before its servers are connected.
+pub fn wait_for_servers_script(version: &str) -> &'static str {
     if version == OLD { "SLEEP 2\n" } else { "" }
 }
 
-/// The stage of one test.
-pub struct Stage {
+/// A project, a scripted model and a version of `claude` that uses it.
+pub struct ClaudeContext {
     pub context: TestContext,
     pub model: ScriptedModel,
     pub claude: PathBuf,
     _runtime: Runtime,
 }
 
-impl Stage {
-    /// A stage with that version of `claude`; `None`, said aloud, where it cannot be had.
+impl ClaudeContext {
+    /// Creates the project; `None`, with a message, if this version of `claude` cannot be installed.
     pub fn new(version: &str) -> Option<Self> {
+        Self::with_program(version, env!("CARGO_BIN_EXE_adjutant").as_ref())
+    }
+
+    /// Like [`new`](Self::new), for another build of the program.
+    pub fn with_program(version: &str, program: &Path) -> Option<Self> {
         let claude = real_claude(version)?;
         let runtime = Runtime::new().expect("a runtime");
         let model = {
             let _inside = runtime.enter();
             ScriptedModel::start().expect("a scripted model")
         };
-        Some(Self { context: TestContext::new(), model, claude, _runtime: runtime })
+        Some(Self { context: TestContext::with_program(program), model, claude, _runtime: runtime })
     }
 
-    /// The program, with that `claude` and that model.
+    /// A command of the program, which uses this `claude` and this model.
     pub fn adjutant<const N: usize>(&self, arguments: [&str; N]) -> Command {
         let mut command = self.context.adjutant(arguments);
         command.envs(scripted_environment(&self.model, &self.context.home()));
@@ -47,23 +52,23 @@ impl Stage {
         command
     }
 
-    /// `adjutant run AGENT PROMPT --json`: the report, whatever it says.
+    /// Returns the report of `adjutant run AGENT PROMPT --json`, also of a failed run.
     pub fn run(&self, agent: &str, prompt: &str) -> serde_json::Value {
         report(&self.adjutant(["run", agent, prompt, "--json"]).output().expect("it runs"))
     }
 
-    /// A client of `adjutant serve`.
+    /// Starts `adjutant serve` and connects to it.
     pub fn serve(&self) -> McpClient {
         McpClient::connect(self.adjutant(["serve"]))
     }
 
-    /// What the model was told in all requests so far, as text.
-    pub fn told(&self) -> String {
+    /// The bodies of all requests to the model so far, as text.
+    pub fn all_requests_text(&self) -> String {
         self.model.requests().iter().map(|request| request.body.to_string()).collect()
     }
 }
 
-/// The JSON that a command printed.
+/// Parses the output of a command as JSON.
 pub fn report(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
 }

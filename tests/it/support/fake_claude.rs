@@ -1,17 +1,17 @@
-//! The fake `claude`, built once for a run of the tests.
+//! The fake `claude`, built once per test run.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Its program. What it shall do is told by `FAKE_CLAUDE` or by lines `FAKE …` in the prompt:
-/// `tests/helpers/fake_claude/script.rs` has the list.
+/// Path of the fake `claude`. `FAKE_CLAUDE`, or lines `FAKE …` in the prompt, control its behaviour: see
+/// `tests/helpers/fake_claude/script.rs`.
 pub fn fake_claude() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| build_example("fake_claude")).clone()
 }
 
-/// `cargo test` builds examples only when it runs everything, and then in the same folder.
+/// Builds an example in the test's target directory: `cargo test` builds examples only when it runs all targets.
 pub fn build_example(name: &str) -> PathBuf {
     let adjutant = PathBuf::from(env!("CARGO_BIN_EXE_adjutant"));
     let profile_folder = adjutant.parent().expect("the program is in a folder");
@@ -21,8 +21,8 @@ pub fn build_example(name: &str) -> PathBuf {
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    // What cargo tells a test about its package, build scripts of dependencies watch: with it in
-    // the environment they, and all that needs them, would be built anew each time.
+    // Build scripts of dependencies watch cargo's package variables: with them in the environment, the dependencies
+    // and everything above them would be rebuilt each time.
     for (variable, _) in std::env::vars_os() {
         let text = variable.to_string_lossy();
         let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_NAME"];

@@ -1,4 +1,4 @@
-//! `adjutant … --http`, and a client that can be rude: what it sends is what is on the wire.
+//! `adjutant … --http`, and a raw HTTP client that sends exactly the bytes it is given.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::TestContext;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A server that listens; ended when dropped.
+/// A running HTTP server, killed when dropped.
 pub struct HttpServer {
     child: Child,
     pub address: SocketAddr,
@@ -21,7 +21,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Starts it with its address, and waits until it says that it listens.
+    /// Starts the command and waits until it logs the address that it serves.
     pub fn start(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())
@@ -43,10 +43,10 @@ impl HttpServer {
         server
     }
 
-    /// The first line of the log from here on that has `words`.
+    /// Waits for a new log line that contains `words` and returns it.
     pub fn wait_for(&self, words: &str) -> String {
         loop {
-            let line = self.log.recv_timeout(PATIENCE);
+            let line = self.log.recv_timeout(RESPONSE_TIMEOUT);
             let line = line.unwrap_or_else(|error| panic!("nothing says `{words}`: {error}"));
             if line.contains(words) {
                 return line;
@@ -67,9 +67,9 @@ impl HttpServer {
         nix::sys::signal::kill(pid, signal).expect("the server is there");
     }
 
-    /// Waits until it has ended by itself.
-    pub fn ended(&mut self) -> ExitStatus {
-        let end = Instant::now() + PATIENCE;
+    /// Waits until the server exits by itself.
+    pub fn wait_for_exit(&mut self) -> ExitStatus {
+        let end = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("the server can be asked") {
                 return status;
@@ -79,14 +79,14 @@ impl HttpServer {
         }
     }
 
-    /// Sends a request and reads the whole answer.
-    pub fn send(&self, request: &Request) -> Answer {
+    /// Sends a request and reads the whole response.
+    pub fn send(&self, request: &HttpRequest) -> HttpResponse {
         send_to(self.address, request)
     }
 
-    /// A message for `/mcp`.
-    pub fn post(&self, token: &str, message: &Value) -> Answer {
-        self.send(&Request::post(token, message))
+    /// Sends a JSON-RPC message to `/mcp`.
+    pub fn post(&self, token: &str, message: &Value) -> HttpResponse {
+        self.send(&HttpRequest::post(token, message))
     }
 }
 
@@ -97,26 +97,26 @@ impl Drop for HttpServer {
     }
 }
 
-/// Sends a request to whoever listens there, and reads the whole answer.
-pub fn send_to(address: SocketAddr, request: &Request) -> Answer {
+/// Sends a request to this address and reads the whole response.
+pub fn send_to(address: SocketAddr, request: &HttpRequest) -> HttpResponse {
     let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // A server may answer and close before it has read everything.
-    let _ = stream.write_all(&request.bytes());
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).expect("a timeout");
+    // A server may respond and close the connection before it has read the whole request.
+    let _ = stream.write_all(&request.to_bytes());
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
-    Answer::parse(&bytes)
+    HttpResponse::parse(&bytes)
 }
 
-/// A request as it will be written.
+/// An HTTP request as it is written to the socket.
 #[derive(Clone)]
-pub struct Request {
+pub struct HttpRequest {
     line: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
-impl Request {
+impl HttpRequest {
     pub fn new(method: &str, path: &str) -> Self {
         let line = format!("{method} {path} HTTP/1.1");
         let headers = [("Host", "localhost"), ("Connection", "close")];
@@ -128,31 +128,31 @@ impl Request {
         Self::new("GET", path)
     }
 
-    /// A message for `/mcp`, as a good client sends it.
+    /// A valid POST of a JSON-RPC message to `/mcp`.
     pub fn post(token: &str, message: &Value) -> Self {
         let mut request = Self::new("POST", "/mcp")
-            .with("Content-Type", "application/json")
-            .with("Accept", "application/json, text/event-stream");
+            .with_header("Content-Type", "application/json")
+            .with_header("Accept", "application/json, text/event-stream");
         if !token.is_empty() {
-            request = request.with("Authorization", &format!("Bearer {token}"));
+            request = request.with_header("Authorization", &format!("Bearer {token}"));
         }
         request.body = message.to_string().into_bytes();
         request
     }
 
-    /// Adds a header, also a second one of the same name.
-    pub fn with(mut self, name: &str, value: &str) -> Self {
+    /// Adds a header, even if one of this name exists.
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Takes a header out.
-    pub fn without(mut self, name: &str) -> Self {
+    /// Removes a header.
+    pub fn without_header(mut self, name: &str) -> Self {
         self.headers.retain(|(known, _)| known != name);
         self
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut text = format!("{}\r\n", self.line);
         for (name, value) in &self.headers {
             text.push_str(&format!("{name}: {value}\r\n"));
@@ -167,21 +167,20 @@ impl Request {
     }
 }
 
-/// What came back.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     pub head: String,
     pub body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-        let body = if chunked { unchunk(body) } else { body.to_owned() };
+        let body = if chunked { decode_chunked(body) } else { body.to_owned() };
         Self { status, head: head.to_owned(), body }
     }
 
@@ -192,7 +191,7 @@ impl Answer {
         })
     }
 
-    /// The last JSON message, as a body or in a stream of events.
+    /// The last JSON-RPC message, from the body or from an event stream.
     pub fn message(&self) -> Value {
         let mut events = self.body.lines().filter_map(|line| line.strip_prefix("data: "));
         let text = events.rfind(|data| !data.is_empty()).unwrap_or(&self.body);
@@ -200,7 +199,7 @@ impl Answer {
     }
 }
 
-fn unchunk(mut rest: &str) -> String {
+fn decode_chunked(mut rest: &str) -> String {
     let mut whole = String::new();
     while let Some((size, after)) = rest.split_once("\r\n") {
         let size = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
@@ -213,16 +212,16 @@ fn unchunk(mut rest: &str) -> String {
     whole
 }
 
-/// The handshake of 2025-11-25.
-pub fn initialize() -> Value {
+/// The `initialize` request of revision 2025-11-25.
+pub fn initialize_request() -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {},
         "clientInfo": { "name": "test", "version": "0" },
     } })
 }
 
-/// A request of 2026-07-28, which says everything by itself.
-pub fn modern(id: u64, method: &str, mut params: Value) -> Value {
+/// A request of revision 2026-07-28, which needs no session.
+pub fn stateless_request(id: u64, method: &str, mut params: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "0" },
@@ -231,27 +230,27 @@ pub fn modern(id: u64, method: &str, mut params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
 
-/// The same with the headers that belong to it.
-pub fn modern_post(token: &str, id: u64, method: &str, params: Value) -> Request {
+/// A POST of a 2026-07-28 request with its required headers.
+pub fn stateless_post(token: &str, id: u64, method: &str, params: Value) -> HttpRequest {
     let name = params["name"].as_str().map(str::to_owned);
-    let request = Request::post(token, &modern(id, method, params))
-        .with("MCP-Protocol-Version", "2026-07-28")
-        .with("Mcp-Method", method);
+    let request = HttpRequest::post(token, &stateless_request(id, method, params))
+        .with_header("MCP-Protocol-Version", "2026-07-28")
+        .with_header("Mcp-Method", method);
     match name {
-        Some(name) => request.with("Mcp-Name", &name),
+        Some(name) => request.with_header("Mcp-Name", &name),
         None => request,
     }
 }
 
 impl TestContext {
-    /// Makes a token.
-    pub fn token(&self, caller: &str) -> String {
+    /// Creates a token for this caller.
+    pub fn create_token(&self, caller: &str) -> String {
         let output = self.run(["token", "new", caller]);
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).expect("text").trim().to_owned()
     }
 
-    /// `adjutant serve --http`, at a port that is free.
+    /// Starts `adjutant serve --http` on a free port.
     pub fn serve_http<const N: usize>(&self, more: [&str; N]) -> HttpServer {
         let mut command = self.adjutant(["serve", "--http", "127.0.0.1:0"]);
         command.args(more);

@@ -1,21 +1,20 @@
-//! Processes that wait between calls, and the runs that had them: as other terminals see them.
+//! Idle processes and the processes of past runs, as another program sees them.
 
-use std::fs;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use serde_json::{Value, json};
 
 use super::TestContext;
-use super::mcp::{McpClient, text};
-use super::stage::report;
+use super::claude_context::report;
+use super::mcp::{McpClient, result_text};
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const POLL_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Waits for a sign; the machine may be slow.
+/// Polls every 20 ms until `look` returns a value. Panics after 40 s, because the machine may be slow.
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POLL_TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -25,14 +24,14 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The processes that wait, as `adjutant runs list --all` shows them.
-pub fn waiting(context: &TestContext) -> Vec<Value> {
-    let cards = report(&context.run(["runs", "list", "--all", "--json"]));
-    cards.as_array().unwrap().iter().filter(|card| card["idle"] == true).cloned().collect()
+/// The idle processes, from `adjutant runs list --all`.
+pub fn idle_processes(context: &TestContext) -> Vec<Value> {
+    let entries = report(&context.run(["runs", "list", "--all", "--json"]));
+    entries.as_array().unwrap().iter().filter(|entry| entry["idle"] == true).cloned().collect()
 }
 
-pub fn one_waits(context: &TestContext) -> u64 {
-    wait_for("a process that waits", || waiting(context).first()?["pid"].as_u64())
+pub fn wait_for_idle_process(context: &TestContext) -> u64 {
+    wait_for("a process that waits", || idle_processes(context).first()?["pid"].as_u64())
 }
 
 pub fn is_alive(pid: u64) -> bool {
@@ -40,28 +39,28 @@ pub fn is_alive(pid: u64) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-pub fn gone(pid: u64) {
+pub fn wait_until_gone(pid: u64) {
     wait_for("the end of a process", || (!is_alive(pid)).then_some(()));
 }
 
-/// The answer of an agent, as the caller sees it.
-pub fn ask(server: &mut McpClient, agent: &str, prompt: &str) -> Value {
-    let answer = server.call("run_subagent", json!({ "agent_name": agent, "prompt": prompt }));
-    assert_ne!(answer["isError"], true, "{}", text(&answer));
+/// Calls an agent, asserts success, and returns the structured content of the answer.
+pub fn call_agent(server: &mut McpClient, agent: &str, prompt: &str) -> Value {
+    let answer = server.call_tool("run_subagent", json!({ "agent_name": agent, "prompt": prompt }));
+    assert_ne!(answer["isError"], true, "{}", result_text(&answer));
     answer["structuredContent"].clone()
 }
 
-/// The pids that runs have had, in order, from the record.
-pub fn pids(root: &Path, runs: usize) -> Vec<u64> {
+/// Waits for this many runs and returns the pids of all runs so far, in order, from the event log.
+pub fn pids_of_runs(root: &Path, runs: usize) -> Vec<u64> {
     wait_for("the record", || {
-        let started = events(root, "RunStarted");
+        let started = events_named(root, "RunStarted");
         let pids: Vec<u64> = started.iter().filter_map(|event| event["pid"].as_u64()).collect();
         (pids.len() >= runs).then_some(pids)
     })
 }
 
-/// The events of this name that are in the record by now.
-pub fn events(root: &Path, name: &str) -> Vec<Value> {
+/// The events of this name in the event log so far.
+pub fn events_named(root: &Path, name: &str) -> Vec<Value> {
     let events = fs::read_to_string(root.join("data/events.jsonl")).unwrap_or_default();
     let lines = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|event| event["hook_event_name"] == name).collect()

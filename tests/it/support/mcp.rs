@@ -1,4 +1,4 @@
-//! A small MCP client over a child's pipes: what is on the wire, nothing interpreted.
+//! A minimal MCP client over a child's stdin and stdout: raw JSON, no interpretation.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -9,20 +9,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A client of one server.
 pub struct McpClient {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<Value>,
     next_id: u64,
-    /// Everything that came and was no answer to a request.
+    /// All received messages that are not responses.
     pub notifications: Vec<Value>,
 }
 
 impl McpClient {
-    /// Starts the server; nothing is said yet.
+    /// Starts the server without a handshake.
     pub fn start(command: Command) -> Self {
         Self::start_logging(command, Stdio::inherit())
     }
@@ -50,34 +49,34 @@ impl McpClient {
         Self { child, stdin, lines, next_id: 0, notifications: Vec::new() }
     }
 
-    /// Starts the server and shakes hands.
+    /// Starts the server and performs the handshake.
     pub fn connect(command: Command) -> Self {
         let mut client = Self::start(command);
         client.initialize();
         client
     }
 
-    /// The same, with what it logs in a file.
+    /// Like [`connect`](Self::connect), with the server's log in a file.
     pub fn connect_logging(command: Command, log: File) -> Self {
         let mut client = Self::start_logging(command, log.into());
         client.initialize();
         client
     }
 
-    /// Starts the server for a client whose person can be asked.
-    pub fn connect_asking(command: Command) -> Self {
+    /// Like [`connect`](Self::connect), for a client that supports elicitation.
+    pub fn connect_with_elicitation(command: Command) -> Self {
         let mut client = Self::start(command);
         client.initialize_with(json!({ "elicitation": {} }));
         client
     }
 
-    /// The handshake of 2025-11-25.
+    /// The handshake of revision 2025-11-25.
     pub fn initialize(&mut self) -> Value {
         self.initialize_with(json!({}))
     }
 
     fn initialize_with(&mut self, capabilities: Value) -> Value {
-        let answer = self.request(
+        let wait_for_response = self.request(
             "initialize",
             json!({
                 "protocolVersion": "2025-11-25", "capabilities": capabilities,
@@ -85,7 +84,7 @@ impl McpClient {
             }),
         );
         self.notify("notifications/initialized", json!({}));
-        answer
+        wait_for_response
     }
 
     pub fn pid(&self) -> u32 {
@@ -96,8 +95,8 @@ impl McpClient {
         &mut self.child
     }
 
-    /// Closes the server's stdin: the client is gone.
-    pub fn hang_up(&mut self) {
+    /// Closes the server's stdin, as a client that disconnects.
+    pub fn disconnect(&mut self) {
         self.stdin = None;
     }
 
@@ -110,37 +109,37 @@ impl McpClient {
         self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 
-    /// Sends a line as it stands, whatever it is.
+    /// Sends a raw line.
     pub fn send_line(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().expect("not hung up"), "{line}").expect("the server reads");
     }
 
-    /// An id for a request that is written by hand.
+    /// A new id for a hand-written request.
     pub fn next_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
 
-    /// Sends a request and does not wait.
-    pub fn begin(&mut self, method: &str, params: Value) -> u64 {
+    /// Sends a request without waiting for its response. Returns its id.
+    pub fn send_request(&mut self, method: &str, params: Value) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         id
     }
 
-    /// The answer to an earlier request: its `result`, or its `error` under that name.
+    /// Waits for the response to a request: its `result`, or an object with its `error`.
     pub fn answer(&mut self, id: u64) -> Value {
         let is_meant = |message: &Value| message["id"] == id && message.get("method").is_none();
-        // Answers to several requests come in any order.
+        // Responses may arrive in any order.
         if let Some(at) = self.notifications.iter().position(is_meant) {
             let message = self.notifications.remove(at);
             return message.get("result").cloned().unwrap_or(message);
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             let message =
-                self.next(deadline).unwrap_or_else(|| panic!("no answer to request {id}"));
+                self.next_message(deadline).unwrap_or_else(|| panic!("no answer to request {id}"));
             if is_meant(&message) {
                 return message.get("result").cloned().unwrap_or(message);
             }
@@ -148,9 +147,9 @@ impl McpClient {
         }
     }
 
-    /// How many of these requests have been answered, once the server is gone.
-    pub fn answers_so_far(&mut self, ids: &[u64]) -> usize {
-        while let Some(message) = self.next(Instant::now() + PATIENCE) {
+    /// Waits for the server to exit, then returns how many of these requests were answered.
+    pub fn count_responses_after_exit(&mut self, ids: &[u64]) -> usize {
+        while let Some(message) = self.next_message(Instant::now() + RESPONSE_TIMEOUT) {
             self.notifications.push(message);
         }
         let is_answer = |message: &&Value| {
@@ -159,14 +158,14 @@ impl McpClient {
         self.notifications.iter().filter(is_answer).count()
     }
 
-    /// Waits for a notification that fits.
-    pub fn await_notification(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
+    /// Waits for a notification that matches.
+    pub fn wait_for_notification(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
         if let Some(at) = self.notifications.iter().position(&fits) {
             return self.notifications.remove(at);
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
         loop {
-            let message = self.next(deadline).expect("the notification comes");
+            let message = self.next_message(deadline).expect("the notification comes");
             if fits(&message) {
                 return message;
             }
@@ -175,24 +174,24 @@ impl McpClient {
     }
 
     pub fn request(&mut self, method: &str, params: Value) -> Value {
-        let id = self.begin(method, params);
+        let id = self.send_request(method, params);
         self.answer(id)
     }
 
-    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub fn call_tool(&mut self, tool: &str, arguments: Value) -> Value {
         self.request("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// The next question to the person whose text contains `about`.
-    pub fn question(&mut self, about: &str) -> Value {
-        self.await_notification(|message| {
+    /// Waits for the next elicitation request whose text contains `about`.
+    pub fn wait_for_elicitation(&mut self, about: &str) -> Value {
+        self.wait_for_notification(|message| {
             message["method"] == "elicitation/create"
                 && message["params"]["message"].as_str().is_some_and(|text| text.contains(about))
         })
     }
 
-    /// The person's answer to a question: `accept` with a decision, or an action alone.
-    pub fn reply(&mut self, question: &Value, decision: &str) {
+    /// Answers an elicitation: `accept` with this decision, or `decline` or `cancel`.
+    pub fn answer_elicitation(&mut self, question: &Value, decision: &str) {
         let result = match decision {
             "decline" | "cancel" => json!({ "action": decision }),
             decision => json!({ "action": "accept", "content": { "decision": decision } }),
@@ -200,9 +199,9 @@ impl McpClient {
         self.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": result }));
     }
 
-    /// Whether the server has ended by itself, waiting for it.
-    pub fn ends(&mut self) -> std::process::ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+    /// Waits at most 1 min for the server to exit by itself.
+    pub fn wait_for_exit(&mut self) -> std::process::ExitStatus {
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("it can be waited for") {
                 return status;
@@ -212,7 +211,7 @@ impl McpClient {
         }
     }
 
-    fn next(&mut self, deadline: Instant) -> Option<Value> {
+    fn next_message(&mut self, deadline: Instant) -> Option<Value> {
         self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
 }
@@ -226,6 +225,6 @@ impl Drop for McpClient {
 }
 
 /// The text of a tool result.
-pub fn text(result: &Value) -> &str {
+pub fn result_text(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_default()
 }

@@ -1,16 +1,12 @@
-//! A throw-away project to test in, and the program to test.
+//! Support code of all tests: a temporary project, clients, and the programs that tests start.
 
-#[path = "real_claude.rs"]
-pub mod claude;
-#[path = "fake_claude.rs"]
-pub mod fake;
+pub mod claude_context;
+pub mod fake_claude;
 pub mod http;
+pub mod idle_processes;
 pub mod mcp;
-#[path = "claude_context.rs"]
-pub mod stage;
+pub mod real_claude;
 pub mod terminal;
-#[path = "idle_processes.rs"]
-pub mod waiting;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,36 +14,42 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A project in a folder of its own that is gone when the test ends.
+/// A project in a temporary directory, removed when dropped.
 pub struct TestContext {
     folder: tempfile::TempDir,
+    program: PathBuf,
 }
 
 impl TestContext {
-    /// An empty project.
+    /// Creates an empty project.
     pub fn new() -> Self {
-        // Processes that a test starts itself are held by keepers, and those are this program.
-        adjutant::worker::use_keeper_program(env!("CARGO_BIN_EXE_adjutant"));
+        Self::with_program(env!("CARGO_BIN_EXE_adjutant").as_ref())
+    }
+
+    /// Like [`new`](Self::new), for another build of the program.
+    pub fn with_program(program: &Path) -> Self {
+        // Supervisors of processes that a test starts itself: its own executable has no `__keep`.
+        adjutant::process::set_supervisor_program(env!("CARGO_BIN_EXE_adjutant"));
         let folder = tempfile::Builder::new()
             .prefix("adjutant-test-")
             .tempdir()
             .expect("a temporary folder");
         fs::create_dir_all(folder.path().join("home")).expect("a home");
         fs::create_dir_all(folder.path().join("project")).expect("a project");
-        Self { folder }
+        Self { folder, program: program.to_owned() }
     }
 
-    /// The project's root.
+    /// The project's root directory.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("project").canonicalize().expect("the project is there")
     }
 
-    /// A home folder that is nobody's.
+    /// The home directory of commands, empty at first.
     pub fn home(&self) -> PathBuf {
         self.folder.path().join("home").canonicalize().expect("the home is there")
     }
 
-    /// Writes a file of the project, with the folders above it.
+    /// Writes a file of the project and creates the directories above it.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().expect("a file has a folder")).expect("its folder");
@@ -60,15 +62,15 @@ impl TestContext {
         self.write(format!("agents/{name}/agent.md"), content)
     }
 
-    /// The lines of the audit log so far.
-    pub fn audit(&self) -> Vec<Value> {
+    /// The entries of the audit log so far.
+    pub fn audit_entries(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.root().join("data/audit.jsonl")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect()
     }
 
-    /// The program, in this project, with an environment that holds nothing of the developer's.
+    /// A command of the program in this project. Of the environment of the tests it has only `PATH`.
     pub fn adjutant<const N: usize>(&self, arguments: [&str; N]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_adjutant"));
+        let mut command = Command::new(&self.program);
         command
             .args(arguments)
             .current_dir(self.root())
@@ -79,7 +81,7 @@ impl TestContext {
         command
     }
 
-    /// Runs the program to its end.
+    /// Runs a command of the program until it exits.
     pub fn run<const N: usize>(&self, arguments: [&str; N]) -> Output {
         self.adjutant(arguments).output().expect("the program starts")
     }

@@ -1,22 +1,22 @@
-//! The real `claude`, installed once for all tests, and a scripted model to run it against.
+//! The real `claude`, installed once for all tests, and its environment for a scripted model.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use adjutant::base::FileLock;
-use adjutant::scripted::ScriptedModel;
+use adjutant::scripted_model::ScriptedModel;
+use adjutant::store::FileLock;
 
-/// The `claude` of this version, installed at first use; `None`, said aloud, where that cannot be.
+/// The `claude` of this version, installed at first use. `None`, with a message, if it cannot be installed.
 ///
-/// `ADJUTANT_TEST_CLAUDE_DIR` names a folder that has `<version>/node_modules/.bin/claude` already.
+/// `ADJUTANT_TEST_CLAUDE_DIR` names a directory with an existing `<version>/node_modules/.bin/claude`.
 pub fn real_claude(version: &str) -> Option<PathBuf> {
-    let installed = installed_elsewhere(version).map_or_else(|| install(version), Ok);
+    let installed = preinstalled_claude(version).map_or_else(|| install_claude(version), Ok);
     match installed {
         Ok(path) => Some(path),
         Err(why) => {
-            // A developer without npm can work; a build that skips these tests proves nothing.
+            // Tests are skipped on a machine without npm, but must not be skipped in CI.
             assert!(std::env::var_os("CI").is_none(), "claude {version} is missing: {why}");
             eprintln!("SKIPPED, for want of claude {version}: {why}");
             None
@@ -24,28 +24,28 @@ pub fn real_claude(version: &str) -> Option<PathBuf> {
     }
 }
 
-fn installed_elsewhere(version: &str) -> Option<PathBuf> {
+fn preinstalled_claude(version: &str) -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os("ADJUTANT_TEST_CLAUDE_DIR")?);
-    Some(program_in(&folder.join(version))).filter(|path| path.exists())
+    Some(claude_path(&folder.join(version))).filter(|path| path.exists())
 }
 
-fn install(version: &str) -> Result<PathBuf, String> {
+fn install_claude(version: &str) -> Result<PathBuf, String> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is below `target`");
     let folder = target.join("claude-cli");
     let ready = folder.join(version);
-    if program_in(&ready).exists() {
-        return Ok(program_in(&ready));
+    if claude_path(&ready).exists() {
+        return Ok(claude_path(&ready));
     }
     fs::create_dir_all(&folder).expect("a folder in `target`");
     let lock = folder.join(format!("{version}.lock"));
     let _lock = FileLock::acquire(&lock, Duration::from_mins(5)).map_err(|e| e.to_string())?;
-    if !program_in(&ready).exists() {
+    if !claude_path(&ready).exists() {
         install_into(&ready, version)?;
     }
-    Ok(program_in(&ready))
+    Ok(claude_path(&ready))
 }
 
-/// Installs beside the final place and renames: nobody ever sees half of it.
+/// Installs into `<version>.partial` and renames it, so that no other process sees a partial installation.
 fn install_into(ready: &Path, version: &str) -> Result<(), String> {
     let pinned = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/claude-cli").join(version);
     let partial = ready.with_file_name(format!("{version}.partial"));
@@ -63,11 +63,11 @@ fn install_into(ready: &Path, version: &str) -> Result<(), String> {
     fs::rename(&partial, ready).map_err(|error| error.to_string())
 }
 
-fn program_in(folder: &Path) -> PathBuf {
+fn claude_path(folder: &Path) -> PathBuf {
     folder.join("node_modules/.bin/claude")
 }
 
-/// What the real `claude` needs in its environment to talk to the scripted model and to nobody else.
+/// Environment of a real `claude` that talks to the scripted model and to nothing else.
 pub fn scripted_environment(model: &ScriptedModel, home: &Path) -> Vec<(&'static str, String)> {
     let home = home.display().to_string();
     vec![

@@ -1,4 +1,4 @@
-//! A pseudo-terminal, and somebody who sits at it.
+//! A pseudo-terminal with a scripted user.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
 
-/// Somebody at a terminal, and the program that runs there.
-pub struct Terminal {
+/// A program that runs on a pseudo-terminal.
+pub struct PseudoTerminal {
     keyboard: File,
-    screen: Receiver<Vec<u8>>,
-    /// What was shown since it was last cleared.
-    pub seen: String,
+    chunks: Receiver<Vec<u8>>,
+    /// Output since the last clear.
+    pub output: String,
     child: Child,
 }
 
-impl Terminal {
-    /// Runs a command whose terminal this is, 80 columns wide.
+impl PseudoTerminal {
+    /// Runs a command on an 80-column pseudo-terminal.
     pub fn run(mut command: Command) -> Self {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
@@ -31,39 +31,39 @@ impl Terminal {
         let (sender, shown) = channel();
         thread::spawn(move || {
             let mut chunk = [0; 4096];
-            // The last one at the other end being gone is an error here, and the end.
+            // Linux reports the exit of the last process on the terminal as a read error.
             while let Ok(read @ 1..) = screen.read(&mut chunk) {
                 let _ = sender.send(chunk[..read].to_vec());
             }
         });
-        Self { keyboard, screen: shown, seen: String::new(), child }
+        Self { keyboard, chunks: shown, output: String::new(), child }
     }
 
-    pub fn sees(&mut self, text: &str) {
+    pub fn wait_for_output(&mut self, text: &str) {
         let deadline = Instant::now() + Duration::from_mins(1);
-        while !self.seen.contains(text) {
+        while !self.output.contains(text) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(more) = self.screen.recv_timeout(left) else {
-                panic!("{text} is never seen: {}", self.seen)
+            let Ok(more) = self.chunks.recv_timeout(left) else {
+                panic!("{text} is never seen: {}", self.output)
             };
-            self.seen += &String::from_utf8_lossy(&more);
+            self.output += &String::from_utf8_lossy(&more);
         }
     }
 
-    pub fn types(&mut self, line: &str) {
+    pub fn type_line(&mut self, line: &str) {
         writeln!(self.keyboard, "{line}").unwrap();
     }
 
-    pub fn ends(&mut self) -> ExitStatus {
+    pub fn wait_for_exit(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    /// Everything that is shown until it ends.
-    pub fn all(mut self) -> String {
-        self.ends();
-        while let Ok(more) = self.screen.recv() {
-            self.seen += &String::from_utf8_lossy(&more);
+    /// Waits for the exit and returns all output.
+    pub fn output_until_exit(mut self) -> String {
+        self.wait_for_exit();
+        while let Ok(more) = self.chunks.recv() {
+            self.output += &String::from_utf8_lossy(&more);
         }
-        self.seen
+        self.output
     }
 }

@@ -1,37 +1,40 @@
-//! Who plays: the best that is there, and it is said who it is.
+//! Chooses the programs and the model of the demo, and describes them to the user.
 
 use std::io;
 use std::path::PathBuf;
 
-use super::install;
-use super::scene::Scene;
-use super::stand_in;
-use crate::call::{credentials, locate};
+use super::project::DemoProject;
+use super::{install, stand_in};
 use crate::config::Settings;
-use crate::scripted::ScriptedModel;
+use crate::delegation::{find_credentials, locate_program};
+use crate::scripted_model::ScriptedModel;
 
-/// Who plays.
-pub(super) struct Cast {
-    /// The program for the subagent, and for the main agent if it is a `claude` too.
-    pub(super) claude: PathBuf,
-    pub(super) main: Main,
-    pub(super) model: Option<ScriptedModel>,
-    pub(super) is_scripted: bool,
-    pub(super) introduction: Vec<String>,
+/// Programs and model of one demo.
+pub(crate) struct DemoCast {
+    /// Program of the subagent, and of the main agent for `DemoClient::Claude`.
+    pub(crate) claude: PathBuf,
+    pub(crate) client: DemoClient,
+    pub(crate) model: Option<ScriptedModel>,
+    pub(crate) is_scripted: bool,
+    pub(crate) introduction: Vec<String>,
 }
 
-/// Who plays the main agent.
-pub(super) enum Main {
+/// Program that acts as the main agent.
+pub(crate) enum DemoClient {
     Claude,
     StandIn,
 }
 
-/// The real `claude` with credentials; else the real one with a scripted model; else a stand-in.
-pub(super) async fn choose(settings: &Settings, scene: &Scene, scripted: bool) -> io::Result<Cast> {
-    let found = locate(settings).ok();
-    let signed_in = credentials().filter(|_| !scripted);
+/// Chooses `claude` with credentials, else `claude` with a scripted model, else the stand-in.
+pub(crate) async fn choose(
+    settings: &Settings,
+    scene: &DemoProject,
+    scripted: bool,
+) -> io::Result<DemoCast> {
+    let found = locate_program(settings).ok();
+    let signed_in = find_credentials().filter(|_| !scripted);
     if let (Some(claude), Some(place)) = (&found, signed_in) {
-        return Ok(real(claude.clone(), &place));
+        return Ok(with_real_model(claude.clone(), &place));
     }
     let why = match (&found, scripted) {
         (_, true) => "as you asked, the model is scripted: it costs nothing and needs no account",
@@ -40,35 +43,41 @@ pub(super) async fn choose(settings: &Settings, scene: &Scene, scripted: bool) -
     };
     let claude = match found {
         Some(claude) => Ok(claude),
-        None => install::claude().await,
+        None => install::ensure_installed().await,
     };
     match claude {
         Ok(claude) => with_scripted_model(claude, why),
-        Err(reason) => standing_in(scene, &reason),
+        Err(reason) => with_stand_in(scene, &reason),
     }
 }
 
-fn real(claude: PathBuf, place: &str) -> Cast {
+fn with_real_model(claude: PathBuf, place: &str) -> DemoCast {
     let introduction = vec![
         format!("main         claude ({})", claude.display()),
         "web-search   a second claude, started by Adjutant".to_owned(),
         format!("the model    the real one, with {place}; this costs a few cents"),
     ];
-    Cast { claude, main: Main::Claude, model: None, is_scripted: false, introduction }
+    DemoCast { claude, client: DemoClient::Claude, model: None, is_scripted: false, introduction }
 }
 
-fn with_scripted_model(claude: PathBuf, why: &str) -> io::Result<Cast> {
+fn with_scripted_model(claude: PathBuf, why: &str) -> io::Result<DemoCast> {
     let model = ScriptedModel::start()?;
     let introduction = vec![
         format!("main         the real claude ({})", claude.display()),
         "web-search   a second real claude, started by Adjutant".to_owned(),
         format!("the model    scripted, on this machine: {why}"),
     ];
-    Ok(Cast { claude, main: Main::Claude, model: Some(model), is_scripted: true, introduction })
+    Ok(DemoCast {
+        claude,
+        client: DemoClient::Claude,
+        model: Some(model),
+        is_scripted: true,
+        introduction,
+    })
 }
 
-fn standing_in(scene: &Scene, reason: &str) -> io::Result<Cast> {
-    let claude = stand_in::put_into(scene.scratch())?;
+fn with_stand_in(scene: &DemoProject, reason: &str) -> io::Result<DemoCast> {
+    let claude = stand_in::install_into(scene.scratch_dir())?;
     let introduction = vec![
         format!("There is no claude here, and it could not be installed: {reason}"),
         "main         a STAND-IN inside this demo, not a claude".to_owned(),
@@ -76,5 +85,11 @@ fn standing_in(scene: &Scene, reason: &str) -> io::Result<Cast> {
             .to_owned(),
         "the model    none: the stand-ins follow a script".to_owned(),
     ];
-    Ok(Cast { claude, main: Main::StandIn, model: None, is_scripted: true, introduction })
+    Ok(DemoCast {
+        claude,
+        client: DemoClient::StandIn,
+        model: None,
+        is_scripted: true,
+        introduction,
+    })
 }

@@ -1,15 +1,16 @@
-//! The acts of the demo in order: who plays, where, what happens, what was recorded, what next.
+//! The steps of `adjutant demo`: choose the programs, show the permissions, delegate, print the events.
 
 use clap::Args;
 
-use super::cast::{Cast, Main};
-use super::page::Page;
-use super::scene::Scene;
+use super::cast::{DemoCast, DemoClient};
+use super::page::DemoPage;
+use super::project::DemoProject;
 use super::{cast, play};
-use crate::base::{shorten, without_controls};
-use crate::cli::exit::Exit;
-use crate::cli::{nesting, render, runtime};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::{output, runtime};
 use crate::config::Settings;
+use crate::util::{shorten, strip_control_chars};
 
 /// Watch a complete delegation, with nothing to set up
 ///
@@ -18,85 +19,87 @@ use crate::config::Settings;
 /// Exit code 0; 1 if it could not be shown.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant demo\n  adjutant demo --scripted")]
-pub(in crate::cli) struct DemoArguments {
+pub(crate) struct DemoArguments {
     /// Use the scripted model even if there are credentials (costs nothing)
     #[arg(long)]
     scripted: bool,
 }
 
-pub(in crate::cli) fn run(arguments: &DemoArguments, settings: Settings) -> Exit {
-    if let Some(refused) = nesting::refuse_inside_a_run("demo") {
-        return refused;
+impl CliCommand for DemoArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ActsOrChanges
     }
-    let scripted = arguments.scripted;
-    runtime::block_on(async move {
-        match acts(&settings, scripted).await {
-            Ok(exit) => exit,
-            Err(error) => {
-                render::problem(format_args!("the demo cannot go on: {error}"));
-                Exit::Failure
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        runtime::block_on(async {
+            match run_steps(settings, self.scripted).await {
+                Ok(exit) => exit,
+                Err(error) => {
+                    output::print_error(format_args!("the demo cannot go on: {error}"));
+                    ExitStatus::Failure
+                }
             }
-        }
-    })
+        })
+    }
 }
 
-async fn acts(settings: &Settings, scripted: bool) -> std::io::Result<Exit> {
-    render::data(
+async fn run_steps(settings: &Settings, scripted: bool) -> std::io::Result<ExitStatus> {
+    output::print(
         "Adjutant: a main agent that must not use `curl` gets an answer that a subagent fetched with `curl`.\n",
     );
-    let page = Page::serve().await?;
-    let scene = Scene::build(&page)?;
+    let page = DemoPage::serve().await?;
+    let scene = DemoProject::build(&page)?;
     let cast = cast::choose(settings, &scene, scripted).await?;
-    title(1, "The cast");
+    print_title(1, "The cast");
     for line in &cast.introduction {
-        render::data(format_args!("   {line}"));
+        output::print(format_args!("   {line}"));
     }
-    title(2, "The rights");
-    render::data("   main         .claude/settings.json  deny:  [\"Bash(curl:*)\"]");
-    render::data(
+    print_title(2, "The rights");
+    output::print("   main         .claude/settings.json  deny:  [\"Bash(curl:*)\"]");
+    output::print(
         "   web-search   agents/web-search/agent.md  permissions.allow:  [\"Bash(curl:*)\"]",
     );
-    title(3, "The delegation");
-    let answer = match &cast.main {
-        Main::Claude => play::with_a_main_claude(&cast, &scene, &page).await?,
-        Main::StandIn => play::with_a_stand_in(&cast, &scene, &page).await?,
+    print_title(3, "The delegation");
+    let answer = match &cast.client {
+        DemoClient::Claude => play::run_with_claude(&cast, &scene, &page).await?,
+        DemoClient::StandIn => play::run_with_stand_in(&cast, &scene, &page).await?,
     };
-    title(4, "What was recorded (data/events.jsonl, here without the ids)");
+    print_title(4, "What was recorded (data/events.jsonl, here without the ids)");
     for line in scene.events() {
-        render::data(format_args!("   {}", shorten(&without_controls(&line), 180)));
+        output::print(format_args!("   {}", shorten(&strip_control_chars(&line), 180)));
     }
-    Ok(finish(answer.as_deref(), &cast))
+    Ok(print_result(answer.as_deref(), &cast))
 }
 
-/// Says whether it worked: the page's own words must have come back.
-fn finish(answer: Option<&str>, cast: &Cast) -> Exit {
+/// Prints the result. The demo has succeeded if the answer contains the secret of the page.
+fn print_result(answer: Option<&str>, cast: &DemoCast) -> ExitStatus {
     let worked = answer.is_some_and(|answer| answer.contains(super::page::SECRET));
     if !worked {
-        render::problem(
+        output::print_error(
             "the answer of the page did not come back; run `adjutant doctor` to see why",
         );
-        return Exit::Failure;
+        return ExitStatus::Failure;
     }
-    render::data(format_args!(
+    output::print(format_args!(
         "\nIt worked: `main` could not fetch the page, `web-search` could, and `{}` came back.",
         super::page::SECRET
     ));
-    render::data("\nNext:");
+    output::print("\nNext:");
     if cast.is_scripted {
-        render::data(
+        output::print(
             "   sign in to Claude Code (or set ANTHROPIC_API_KEY), and run the demo again with a real model",
         );
     }
-    render::data("   adjutant init              make a project of yours ready for Claude Code");
-    render::data(
+    output::print("   adjutant init              make a project of yours ready for Claude Code");
+    output::print(
         "   adjutant new my-agent      write your first agent, then: adjutant check · plan · run",
     );
-    render::data(
+    output::print(
         "   README.md, docs/           five minutes to your own agent, and everything else",
     );
-    Exit::Success
+    ExitStatus::Success
 }
 
-fn title(number: u32, text: &str) {
-    render::data(format_args!("\n{number}  {text}"));
+fn print_title(number: u32, text: &str) {
+    output::print(format_args!("\n{number}  {text}"));
 }

@@ -1,4 +1,4 @@
-//! The page that the agents are to fetch: on this machine, so that the demo needs no network.
+//! Web page on loopback that the agents of the demo fetch, so that no network is needed.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -8,30 +8,30 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
-/// What the page says, and nobody can know without fetching it.
-pub(super) const SECRET: &str = "the harbour master's cat is called Nelson";
+/// Content of the page, which an agent can know only by fetching it.
+pub(crate) const SECRET: &str = "the harbour master's cat is called Nelson";
 
-/// A page on loopback, gone when dropped.
-pub(super) struct Page {
-    pub(super) url: String,
+/// A web server with one page on loopback; stopped when dropped.
+pub(crate) struct DemoPage {
+    pub(crate) url: String,
     serving: AbortHandle,
 }
 
-impl Page {
-    pub(super) async fn serve() -> io::Result<Self> {
+impl DemoPage {
+    pub(crate) async fn serve() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let url = format!("http://{}/news.txt", listener.local_addr()?);
         let text = format!("News of the day: {SECRET}.\n");
         let router = Router::new().route("/news.txt", get(move || async move { text }));
         let serving = tokio::spawn(async move {
-            // A server on loopback ends with the demo; there is nobody to tell.
+            // An error is irrelevant: the demo checks that the content of the page came back.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self { url, serving: serving.abort_handle() })
     }
 }
 
-impl Drop for Page {
+impl Drop for DemoPage {
     fn drop(&mut self) {
         self.serving.abort();
     }

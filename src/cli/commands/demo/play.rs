@@ -1,90 +1,95 @@
-//! The delegation itself, told line by line.
+//! Runs the delegation of the demo and prints each step.
 
-use std::env;
 use std::ffi::OsString;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{env, io};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio_util::sync::CancellationToken;
 
-use super::cast::Cast;
-use super::page::Page;
-use super::scene::Scene;
-use crate::base::{RunId, one_line, shorten};
-use crate::call::{Nobody, Orchestrator, Request, StatusBoard};
-use crate::claude::{Block, Frame, ToolResult, parse_line, summarize_tool};
-use crate::cli::render;
-use crate::cli::runtime::quiet_gateway;
+use super::cast::DemoCast;
+use super::page::DemoPage;
+use super::project::DemoProject;
+use crate::claude::{MessageBlock, OutputFrame, ToolResult, parse_line, summarize_tool};
+use crate::cli::output;
+use crate::cli::runtime::lazy_gateway;
 use crate::config::Settings;
+use crate::delegation::{NoApprover, Orchestrator, RunRequest, StatusSender};
 use crate::identity::Caller;
 use crate::outcome::Outcome;
-use crate::worker::{Launch, Links, Process, RunBoard, Shutdown, Urgency, start};
+use crate::process::{
+    ProcessHandle, ProcessSpec, Shutdown, StopMode, SymlinkPolicy, spawn_process,
+};
+use crate::runs::RunRegistry;
+use crate::util::{RunId, one_line, shorten};
 
-const PATIENCE: Duration = Duration::from_mins(3);
-const LOOK: Duration = Duration::from_millis(40);
+const DEMO_TIMEOUT: Duration = Duration::from_mins(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
-/// A real main agent, in its project, with Adjutant as its MCP server.
-pub(super) async fn with_a_main_claude(
-    cast: &Cast,
-    scene: &Scene,
-    page: &Page,
+/// Runs a real `claude` as main agent in the demo project, with Adjutant as its MCP server.
+pub(crate) async fn run_with_claude(
+    cast: &DemoCast,
+    scene: &DemoProject,
+    page: &DemoPage,
 ) -> io::Result<Option<String>> {
     let servers = scene.register(&cast.claude)?;
-    let mut main = start(launch(cast, scene, &servers)).await.map_err(io::Error::other)?;
+    let mut main =
+        spawn_process(process_spec(cast, scene, &servers)).await.map_err(io::Error::other)?;
     if let Some(mut stdin) = main.stdin.take() {
-        stdin.write_all(task(cast, page).as_bytes()).await?;
+        stdin.write_all(main_prompt(cast, page).as_bytes()).await?;
     }
-    let board = tokio::spawn(watch_subagent(RunBoard::at(&scene.data_dir())));
-    let told = tokio::time::timeout(PATIENCE, tell(&mut main)).await;
-    board.abort();
-    main.end(Urgency::Polite { grace: Duration::from_millis(500) }).await;
+    let registry = tokio::spawn(watch_subagent(RunRegistry::at(&scene.data_dir())));
+    let told = tokio::time::timeout(DEMO_TIMEOUT, print_main_agent(&mut main)).await;
+    registry.abort();
+    main.stop(StopMode::Graceful { grace: Duration::from_millis(500) }).await;
     match told {
         Ok(answer) => answer,
-        Err(_) => Err(io::Error::other(format!("the main agent did not end within {PATIENCE:?}"))),
+        Err(_) => {
+            Err(io::Error::other(format!("the main agent did not end within {DEMO_TIMEOUT:?}")))
+        }
     }
 }
 
-/// Without a `claude`: this demo plays the main agent and calls Adjutant itself.
-pub(super) async fn with_a_stand_in(
-    cast: &Cast,
-    scene: &Scene,
-    page: &Page,
+/// Runs the delegation without a `claude`: the demo itself calls Adjutant as the main agent.
+pub(crate) async fn run_with_stand_in(
+    cast: &DemoCast,
+    scene: &DemoProject,
+    page: &DemoPage,
 ) -> io::Result<Option<String>> {
-    say("main", &format!("wants Bash: curl -s {}", page.url));
-    say("", "and its settings deny Bash(curl:*)");
-    say("main", "→ run_subagent(web-search)");
+    print_step("main", &format!("wants Bash: curl -s {}", page.url));
+    print_step("", "and its settings deny Bash(curl:*)");
+    print_step("main", "→ run_subagent(web-search)");
     let settings = Settings { root: scene.root.clone(), claude: Some(cast.claude.clone()) };
-    let gateway = quiet_gateway(&settings);
+    let gateway = lazy_gateway(&settings);
     let orchestrator = Orchestrator::start(settings, Shutdown::new(Duration::ZERO), gateway);
-    let request = Request {
+    let request = RunRequest {
         agent_name: "web-search".to_owned(),
         prompt: subagent_script(page),
-        ..Request::default()
+        ..RunRequest::default()
     };
-    let board = tokio::spawn(watch_subagent(RunBoard::at(&scene.data_dir())));
-    let nobody = Arc::new(Nobody::because("nobody takes part in the demo"));
+    let registry = tokio::spawn(watch_subagent(RunRegistry::at(&scene.data_dir())));
+    let nobody = Arc::new(NoApprover::new("nobody takes part in the demo"));
     let report = orchestrator
-        .run(request, Caller::main(), StatusBoard::new().0, CancellationToken::new(), nobody)
+        .run(request, Caller::main(), StatusSender::new().0, CancellationToken::new(), nobody)
         .await;
-    orchestrator.end_all().await;
-    board.abort();
+    orchestrator.stop_all().await;
+    registry.abort();
     Ok(match report.outcome {
         Outcome::Answered(answer) => {
-            say("main", &format!("has its answer: {}", one_line(&answer.text)));
+            print_step("main", &format!("has its answer: {}", one_line(&answer.text)));
             Some(answer.text)
         }
         Outcome::Failed(failure) => {
-            say("main", &failure.sentence());
+            print_step("main", &failure.full_message());
             None
         }
     })
 }
 
-fn launch(cast: &Cast, scene: &Scene, servers: &Path) -> Launch {
+fn process_spec(cast: &DemoCast, scene: &DemoProject, servers: &Path) -> ProcessSpec {
     let mut mcp = OsString::from("--mcp-config=");
     mcp.push(servers);
     let mut arguments: Vec<OsString> =
@@ -95,19 +100,19 @@ fn launch(cast: &Cast, scene: &Scene, servers: &Path) -> Launch {
     arguments.push("--allowedTools=mcp__adjutant__run_subagent,Bash".into());
     let run = RunId::new();
     let folder = scene.root.clone();
-    Launch {
+    ProcessSpec {
         label: "demo".to_owned(),
         run,
         program: cast.claude.clone(),
         arguments,
         environment: environment(cast, scene),
-        folder,
-        links: Links::Follow,
+        working_dir: folder,
+        symlinks: SymlinkPolicy::Follow,
     }
 }
 
-/// The user's own environment for a real model; an empty home for a scripted one.
-fn environment(cast: &Cast, scene: &Scene) -> Vec<(OsString, OsString)> {
+/// Returns the user's environment without session variables; for a scripted model with an empty home.
+fn environment(cast: &DemoCast, scene: &DemoProject) -> Vec<(OsString, OsString)> {
     let of_a_session = |name: &str| {
         name == "CLAUDECODE"
             || name.starts_with("CLAUDE_CODE_SESSION")
@@ -135,10 +140,10 @@ fn environment(cast: &Cast, scene: &Scene) -> Vec<(OsString, OsString)> {
     variables
 }
 
-/// What the main agent is asked. For the scripted model the task is the script.
-fn task(cast: &Cast, page: &Page) -> String {
+/// Returns the prompt of the main agent. For a scripted model the prompt is its script.
+fn main_prompt(cast: &DemoCast, page: &DemoPage) -> String {
     if cast.is_scripted {
-        let curl = curl(page);
+        let curl = curl_input(page);
         let delegated = json!({ "agent_name": "web-search", "prompt": subagent_script(page) });
         return format!("CALL Bash {curl}\nCALL mcp__adjutant__run_subagent {delegated}");
     }
@@ -149,72 +154,72 @@ fn task(cast: &Cast, page: &Page) -> String {
     )
 }
 
-fn subagent_script(page: &Page) -> String {
-    format!("CALL Bash {}", curl(page))
+fn subagent_script(page: &DemoPage) -> String {
+    format!("CALL Bash {}", curl_input(page))
 }
 
-fn curl(page: &Page) -> serde_json::Value {
+fn curl_input(page: &DemoPage) -> serde_json::Value {
     json!({ "command": format!("curl -s {}", page.url), "description": "Fetch the page" })
 }
 
-/// Tells what the main agent does, and gives its answer.
-async fn tell(main: &mut Process) -> io::Result<Option<String>> {
+/// Prints the steps of the main agent and returns its answer.
+async fn print_main_agent(main: &mut ProcessHandle) -> io::Result<Option<String>> {
     let Some(stdout) = main.stdout.take() else { return Ok(None) };
     let mut lines = BufReader::new(stdout).lines();
     while let Some(line) = lines.next_line().await? {
         match parse_line(line.as_bytes()) {
-            Some(Frame::Assistant(message)) => message.blocks.iter().for_each(tell_block),
-            Some(Frame::User(user)) => {
-                user.results.iter().for_each(tell_result);
+            Some(OutputFrame::Assistant(message)) => message.blocks.iter().for_each(print_block),
+            Some(OutputFrame::User(user)) => {
+                user.results.iter().for_each(print_result);
             }
-            Some(Frame::Result(result)) => {
+            Some(OutputFrame::Result(result)) => {
                 let answer = result.result.clone().unwrap_or_default();
-                say("main", &format!("has its answer: {}", one_line(&answer)));
+                print_step("main", &format!("has its answer: {}", one_line(&answer)));
                 return Ok(Some(answer).filter(|_| result.is_success()));
             }
             _ => {}
         }
     }
-    say("main", &format!("ended without an answer: {}", one_line(&main.stderr_tail())));
+    print_step("main", &format!("ended without an answer: {}", one_line(&main.stderr_tail())));
     Ok(None)
 }
 
-fn tell_block(block: &Block) {
-    if let Block::ToolUse { name, input, .. } = block {
+fn print_block(block: &MessageBlock) {
+    if let MessageBlock::ToolUse { name, input, .. } = block {
         match (name.as_str(), input.get("agent_name").and_then(|agent| agent.as_str())) {
             ("mcp__adjutant__run_subagent", Some(agent)) => {
-                say("main", &format!("→ run_subagent({agent})"));
+                print_step("main", &format!("→ run_subagent({agent})"));
             }
-            _ => say("main", &format!("wants {}", summarize_tool(name, input))),
+            _ => print_step("main", &format!("wants {}", summarize_tool(name, input))),
         }
     }
 }
 
-fn tell_result(result: &ToolResult) {
+fn print_result(result: &ToolResult) {
     let answer: Option<Value> = serde_json::from_str(&result.text).ok();
     let answer = answer.as_ref().and_then(|answer| answer.get("result")).and_then(Value::as_str);
     match answer {
-        Some(answer) => say("", &format!("← {}", one_line(answer))),
-        None if result.is_error => say("", &format!("denied: {}", one_line(&result.text))),
+        Some(answer) => print_step("", &format!("← {}", one_line(answer))),
+        None if result.is_error => print_step("", &format!("denied: {}", one_line(&result.text))),
         None => {}
     }
 }
 
-/// Tells what the subagent does, from the board that `adjutant runs list` reads too.
-async fn watch_subagent(board: RunBoard) {
+/// Prints the steps of the subagent, read from the run registry, until aborted.
+async fn watch_subagent(registry: RunRegistry) {
     let mut last = String::new();
     loop {
-        if let Some(card) = board.list().into_iter().next() {
+        if let Some(card) = registry.list().unwrap_or_default().into_iter().next() {
             let doing = card.progress.doing;
             if doing != last && !doing.is_empty() {
-                say(&card.agent, &doing);
+                print_step(&card.agent, &doing);
                 last = doing;
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn say(who: &str, what: &str) {
-    render::data(format_args!("   {who:<12} {}", shorten(what, 160)));
+fn print_step(who: &str, what: &str) {
+    output::print(format_args!("   {who:<12} {}", shorten(what, 160)));
 }

@@ -1,37 +1,36 @@
-//! A project for a moment: a main agent without `curl`, a subagent with it.
+//! Temporary project in which the main agent may not use `curl` and the subagent may.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde_json::{Value, json};
 
-use super::page::Page;
-use crate::base::{ScratchDir, write_project_file};
+use super::page::DemoPage;
+use crate::store::{ScratchDir, write_project_file};
 
-/// The demo's project.
-pub(super) struct Scene {
-    folder: ScratchDir,
-    pub(super) root: PathBuf,
-    pub(super) home: PathBuf,
+/// The demo project and an empty home, in a scratch directory.
+pub(crate) struct DemoProject {
+    scratch: ScratchDir,
+    pub(crate) root: PathBuf,
+    pub(crate) home: PathBuf,
 }
 
-impl Scene {
-    pub(super) fn build(page: &Page) -> io::Result<Self> {
+impl DemoProject {
+    pub(crate) fn build(page: &DemoPage) -> io::Result<Self> {
         let folder = ScratchDir::new()?;
         let root = folder.path().join("project");
         let home = folder.path().join("home");
-        let scene = Self { folder, root, home };
+        let scene = Self { scratch: folder, root, home };
         let settings =
             json!({ "permissions": { "deny": ["Bash(curl:*)", "Bash(wget:*)", "WebFetch"] } });
         scene.write(".claude/settings.json", &format!("{settings:#}\n"))?;
-        scene.write("agents/web-search/agent.md", &agent(page))?;
+        scene.write("agents/web-search/agent.md", &agent_file_text(page))?;
         write_project_file(&scene.home.join(".keep"), b"")?;
         Ok(scene)
     }
 
-    /// Tells Claude Code about the server: this very program.
-    pub(super) fn register(&self, claude: &Path) -> io::Result<PathBuf> {
+    /// Writes a `.mcp.json` with this program as the server and returns its path.
+    pub(crate) fn register(&self, claude: &Path) -> io::Result<PathBuf> {
         let program = std::env::current_exe()?;
         let server = json!({ "mcpServers": { "adjutant": {
             "command": program, "args": ["serve", "--root", self.root],
@@ -41,25 +40,25 @@ impl Scene {
         Ok(self.root.join(".mcp.json"))
     }
 
-    pub(super) fn write(&self, file: &str, text: &str) -> io::Result<()> {
+    pub(crate) fn write(&self, file: &str, text: &str) -> io::Result<()> {
         write_project_file(&self.root.join(file), text.as_bytes())
     }
 
-    pub(super) fn scratch(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn scratch_dir(&self) -> &Path {
+        self.scratch.path()
     }
 
-    pub(super) fn data_dir(&self) -> PathBuf {
+    pub(crate) fn data_dir(&self) -> PathBuf {
         self.root.join("data")
     }
 
-    pub(super) fn events(&self) -> Vec<String> {
+    pub(crate) fn events(&self) -> Vec<String> {
         let text = fs::read_to_string(self.data_dir().join("events.jsonl")).unwrap_or_default();
         text.lines().map(without_ids).collect()
     }
 }
 
-/// The line as it stands there, but for the ids, which say nothing to a first reader.
+/// Removes the ids of an event, which only distract in the demo.
 fn without_ids(line: &str) -> String {
     match serde_json::from_str::<Value>(line) {
         Ok(Value::Object(mut event)) => {
@@ -70,7 +69,7 @@ fn without_ids(line: &str) -> String {
     }
 }
 
-fn agent(page: &Page) -> String {
+fn agent_file_text(page: &DemoPage) -> String {
     format!(
         "---\nname: web-search\ndescription: Fetches pages with curl and says what they say\ntimeout_ms: 90000\n\
          permissions:\n  allow: [\"Bash(curl:*)\"]\n---\n\

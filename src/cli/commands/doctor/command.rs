@@ -1,4 +1,4 @@
-//! The command: what is looked at, in which order, and the round trip to the model.
+//! Checks of `adjutant doctor`, in order, and the round trip to the model.
 
 use std::fs;
 use std::path::Path;
@@ -8,18 +8,21 @@ use std::time::Duration;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::finding::{Finding, FindingState, bad, good, warned};
-use super::servers::{Look, servers};
-use crate::base::{ScratchDir, write_project_file};
-use crate::call::{Nobody, Orchestrator, Programs, Request, StatusBoard, credentials};
+use super::finding::{DoctorFinding, FindingState, bad, good, warned};
+use super::servers::{CheckDepth, check_servers};
 use crate::catalog::Snapshot;
-use crate::cli::exit::Exit;
-use crate::cli::runtime::quiet_gateway;
-use crate::cli::{render, runtime};
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::runtime::lazy_gateway;
+use crate::cli::{output, runtime};
 use crate::config::Settings;
+use crate::delegation::{
+    NoApprover, Orchestrator, ProgramCache, RunRequest, StatusSender, find_credentials,
+};
 use crate::identity::Caller;
 use crate::outcome::Outcome;
-use crate::worker::Shutdown;
+use crate::process::Shutdown;
+use crate::store::{ScratchDir, write_project_file};
 
 /// Look at `claude`, the credentials, the folders, the agents and the MCP servers, and say what to do
 ///
@@ -28,7 +31,7 @@ use crate::worker::Shutdown;
 /// Exit code 0, also with warnings; 1 if something is missing that a delegation needs.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant doctor\n  adjutant doctor --live")]
-pub(in crate::cli) struct DoctorArguments {
+pub(crate) struct DoctorArguments {
     /// Also start every server, and make one round trip to the model (costs a fraction of a cent)
     #[arg(long)]
     live: bool,
@@ -37,29 +40,40 @@ pub(in crate::cli) struct DoctorArguments {
     json: bool,
 }
 
-pub(in crate::cli) fn run(arguments: &DoctorArguments, settings: Settings) -> Exit {
-    let (live, json) = (arguments.live, arguments.json);
-    runtime::block_on(async move {
-        let mut findings = vec![program(&settings).await, sign_in()];
-        findings.extend(project(&settings));
-        findings
-            .extend(servers(&settings, if live { Look::Inside } else { Look::FromOutside }).await);
-        if live {
-            findings.push(round_trip(&settings).await);
-        }
-        if json {
-            render::json(&findings);
-        } else {
-            findings.iter().for_each(Finding::show);
-        }
-        match findings.iter().any(|finding| finding.state == FindingState::Bad) {
-            true => Exit::Failure,
-            false => Exit::Success,
-        }
-    })
+impl CliCommand for DoctorArguments {
+    fn access(&self) -> CommandAccess {
+        // `--live` starts the servers with the user's secrets, and an agent.
+        if self.live { CommandAccess::ActsOrChanges } else { CommandAccess::ReadsOnly }
+    }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        runtime::block_on(async {
+            let mut findings = vec![check_claude(settings).await, check_credentials()];
+            findings.extend(check_project(settings));
+            findings.extend(
+                check_servers(
+                    settings,
+                    if self.live { CheckDepth::Live } else { CheckDepth::EntryOnly },
+                )
+                .await,
+            );
+            if self.live {
+                findings.push(check_round_trip(settings).await);
+            }
+            if self.json {
+                output::print_json(&findings);
+            } else {
+                findings.iter().for_each(DoctorFinding::print);
+            }
+            match findings.iter().any(|finding| finding.state == FindingState::Bad) {
+                true => ExitStatus::Failure,
+                false => ExitStatus::Success,
+            }
+        })
+    }
 }
 
-async fn program(settings: &Settings) -> Finding {
+async fn check_claude(settings: &Settings) -> DoctorFinding {
     const USEFUL: [&str; 7] = [
         "--no-session-persistence",
         "--session-id",
@@ -69,7 +83,7 @@ async fn program(settings: &Settings) -> Finding {
         "--effort",
         "--system-prompt-snapshot",
     ];
-    match Programs::default().find(settings).await {
+    match ProgramCache::default().find(settings).await {
         Ok(program) => {
             let absent: Vec<&str> =
                 USEFUL.into_iter().filter(|flag| !program.features.has(flag)).collect();
@@ -84,8 +98,8 @@ async fn program(settings: &Settings) -> Finding {
     }
 }
 
-fn sign_in() -> Finding {
-    match credentials() {
+fn check_credentials() -> DoctorFinding {
+    match find_credentials() {
         Some(place) => good("credentials", place),
         None => warned(
             "credentials",
@@ -95,7 +109,7 @@ fn sign_in() -> Finding {
     }
 }
 
-fn project(settings: &Settings) -> Vec<Finding> {
+fn check_project(settings: &Settings) -> Vec<DoctorFinding> {
     let snapshot = Snapshot::load(settings);
     let sound = snapshot.entries().iter().filter(|entry| entry.agent().is_some()).count();
     let broken: Vec<&str> = snapshot
@@ -118,12 +132,12 @@ fn project(settings: &Settings) -> Vec<Finding> {
     vec![
         good("project", format!("`{}`", settings.root.display())),
         agents,
-        data(&settings.data_dir()),
-        registered(&settings.root),
+        check_data_dir(&settings.data_dir()),
+        check_registration(&settings.root),
     ]
 }
 
-fn data(folder: &Path) -> Finding {
+fn check_data_dir(folder: &Path) -> DoctorFinding {
     match fs::metadata(folder) {
         Err(_) => good("data", format!("`{}` will be made when it is needed", folder.display())),
         Ok(metadata) if metadata.permissions().readonly() => bad(
@@ -135,7 +149,7 @@ fn data(folder: &Path) -> Finding {
     }
 }
 
-fn registered(root: &Path) -> Finding {
+fn check_registration(root: &Path) -> DoctorFinding {
     let text = fs::read_to_string(root.join(".mcp.json")).unwrap_or_default();
     let entry = serde_json::from_str::<serde_json::Value>(&text)
         .is_ok_and(|value| value.pointer("/mcpServers/adjutant").is_some());
@@ -149,8 +163,8 @@ fn registered(root: &Path) -> Finding {
     }
 }
 
-/// One real delegation, in a project of its own.
-async fn round_trip(settings: &Settings) -> Finding {
+/// Runs one real delegation in a temporary project.
+async fn check_round_trip(settings: &Settings) -> DoctorFinding {
     const AGENT: &str = "---\nname: doctor\ndescription: Says one word\ntimeout_ms: 60000\nmax_turns: 1\n---\nAnswer with the single word: ready\n";
     let folder = match ScratchDir::new() {
         Ok(folder) => folder,
@@ -167,18 +181,18 @@ async fn round_trip(settings: &Settings) -> Finding {
         );
     }
     let settings = Settings { root, ..settings.clone() };
-    let gateway = quiet_gateway(&settings);
+    let gateway = lazy_gateway(&settings);
     let orchestrator = Orchestrator::start(settings, Shutdown::new(Duration::ZERO), gateway);
-    let request = Request {
+    let request = RunRequest {
         agent_name: "doctor".to_owned(),
         prompt: "SAY ready\nAre you there?".to_owned(),
-        ..Request::default()
+        ..RunRequest::default()
     };
-    let nobody = Arc::new(Nobody::because("the doctor asks nobody"));
+    let nobody = Arc::new(NoApprover::new("the doctor asks nobody"));
     let report = orchestrator
-        .run(request, Caller::main(), StatusBoard::new().0, CancellationToken::new(), nobody)
+        .run(request, Caller::main(), StatusSender::new().0, CancellationToken::new(), nobody)
         .await;
-    orchestrator.end_all().await;
+    orchestrator.stop_all().await;
     match &report.outcome {
         Outcome::Answered(_) => {
             let cost = report.cost_usd.unwrap_or_default();

@@ -1,15 +1,15 @@
-//! One thing that was looked at, how it is, and what to do.
+//! Result of one check of `adjutant doctor`, with advice.
 
 use serde::Serialize;
 
-use crate::cli::fit::behind;
-use crate::cli::render;
+use crate::cli::output;
+use crate::cli::table::wrap_behind_heading;
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Serialize)]
-pub(super) struct Finding {
+pub(crate) struct DoctorFinding {
     what: &'static str,
-    pub(super) state: FindingState,
+    pub(crate) state: FindingState,
     found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
@@ -17,35 +17,34 @@ pub(super) struct Finding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum FindingState {
+pub(crate) enum FindingState {
     Good,
     Warned,
     Bad,
 }
 
-impl Finding {
-    /// Prints it for a person.
-    pub(super) fn show(&self) {
+impl DoctorFinding {
+    pub(crate) fn print(&self) {
         let mark = match self.state {
             FindingState::Good => "ok  ",
             FindingState::Warned => "warn",
             FindingState::Bad => "BAD ",
         };
-        render::data(behind(&format!("{mark}  {:<12} ", self.what), &self.found));
+        output::print(wrap_behind_heading(&format!("{mark}  {:<12} ", self.what), &self.found));
         if let Some(advice) = &self.advice {
-            render::data(behind(&format!("      {:<12} → ", ""), advice));
+            output::print(wrap_behind_heading(&format!("      {:<12} → ", ""), advice));
         }
     }
 }
 
-pub(super) fn good(what: &'static str, found: String) -> Finding {
-    Finding { what, state: FindingState::Good, found, advice: None }
+pub(crate) fn good(what: &'static str, found: String) -> DoctorFinding {
+    DoctorFinding { what, state: FindingState::Good, found, advice: None }
 }
 
-pub(super) fn warned(what: &'static str, found: String, advice: &str) -> Finding {
-    Finding { what, state: FindingState::Warned, found, advice: Some(advice.to_owned()) }
+pub(crate) fn warned(what: &'static str, found: String, advice: &str) -> DoctorFinding {
+    DoctorFinding { what, state: FindingState::Warned, found, advice: Some(advice.to_owned()) }
 }
 
-pub(super) fn bad(what: &'static str, found: String, advice: &str) -> Finding {
-    Finding { what, state: FindingState::Bad, found, advice: Some(advice.to_owned()) }
+pub(crate) fn bad(what: &'static str, found: String, advice: &str) -> DoctorFinding {
+    DoctorFinding { what, state: FindingState::Bad, found, advice: Some(advice.to_owned()) }
 }

@@ -1,40 +1,41 @@
-//! The MCP servers behind the gateway and those of the agents: can they be started, and do they answer?
+//! Checks of the MCP servers behind the gateway and of those that agents declare.
 
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::finding::{Finding, good, warned};
+use super::finding::{DoctorFinding, good, warned};
 use crate::catalog::Snapshot;
-use crate::cli::runtime::quiet_gateway;
+use crate::cli::runtime::lazy_gateway;
 use crate::config::Settings;
-use crate::gateway::{Gateway, Scope, ServerSpec};
+use crate::gateway::{Gateway, ServerScope, ServerSpec};
 
-/// How closely the servers are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
-    /// What their entries need is there.
-    FromOutside,
-    /// They are started, and asked for their tools.
-    Inside,
+pub(crate) enum CheckDepth {
+    /// Checks only the requirements of the entry; starts nothing.
+    EntryOnly,
+    /// Starts the server and asks for its tools.
+    Live,
 }
 
-/// A server, whose it is, and what its entry says.
-struct Subject {
+/// A server to check, with its scope and its parsed entry.
+struct CheckedServer {
     name: String,
-    scope: Scope,
+    scope: ServerScope,
     spec: Result<Arc<ServerSpec>, String>,
 }
 
-/// How a server is: its tools where it was asked for them, or what stands in its way.
-type State = Result<Option<usize>, String>;
+/// Number of tools if the server was asked for them, or the reason why the server cannot be used.
+type ServerCheck = Result<Option<usize>, String>;
 
-/// One finding for all that are well, and one for each that is not. One that is away keeps nothing else from working.
-pub(super) async fn servers(settings: &Settings, look: Look) -> Vec<Finding> {
-    let gateway = quiet_gateway(settings);
-    let mut findings: Vec<Finding> = unreadable(&gateway).into_iter().collect();
+/// Checks all servers: one finding for the usable ones, one warning for each unusable one.
+///
+/// Only a warning, because an unusable server does not affect anything else.
+pub(crate) async fn check_servers(settings: &Settings, look: CheckDepth) -> Vec<DoctorFinding> {
+    let gateway = lazy_gateway(settings);
+    let mut findings: Vec<DoctorFinding> = config_finding(&gateway).into_iter().collect();
     let mut well = Vec::new();
-    for (name, state) in examine(settings, &gateway, look).await {
+    for (name, state) in check_all(settings, &gateway, look).await {
         match state {
             Ok(Some(1)) => well.push(format!("{name} (1 tool)")),
             Ok(Some(tools)) => well.push(format!("{name} ({tools} tools)")),
@@ -48,30 +49,34 @@ pub(super) async fn servers(settings: &Settings, look: Look) -> Vec<Finding> {
     }
     gateway.shutdown().await;
     if !well.is_empty() {
-        let verb = if look == Look::Inside { "answer" } else { "can be started" };
+        let verb = if look == CheckDepth::Live { "answer" } else { "can be started" };
         findings.insert(0, good("servers", format!("{verb}: {}", well.join(", "))));
     }
     findings
 }
 
-fn unreadable(gateway: &Gateway) -> Option<Finding> {
+fn config_finding(gateway: &Gateway) -> Option<DoctorFinding> {
     let in_force = gateway.in_force();
     let error = in_force.report.mcp_config.last_error.as_deref()?;
     Some(warned("servers", error.to_owned(), "run `adjutant check`"))
 }
 
-async fn examine(settings: &Settings, gateway: &Arc<Gateway>, look: Look) -> Vec<(String, State)> {
-    let subjects = subjects(settings, gateway);
+async fn check_all(
+    settings: &Settings,
+    gateway: &Arc<Gateway>,
+    look: CheckDepth,
+) -> Vec<(String, ServerCheck)> {
+    let subjects = list_servers(settings, gateway);
     let mut asked = JoinSet::new();
-    for (position, Subject { name, scope, spec }) in subjects.into_iter().enumerate() {
+    for (position, CheckedServer { name, scope, spec }) in subjects.into_iter().enumerate() {
         let (gateway, root) = (Arc::clone(gateway), settings.root.clone());
         asked.spawn(async move {
             let state = match spec {
                 Err(reason) => Err(reason),
-                Ok(spec) => match spec.obstacle(&root) {
+                Ok(spec) => match spec.start_obstacle(&root) {
                     Some(obstacle) => Err(obstacle),
-                    None if look == Look::FromOutside => Ok(None),
-                    None => tools(&gateway, scope, &spec).await,
+                    None if look == CheckDepth::EntryOnly => Ok(None),
+                    None => count_tools(&gateway, scope, &spec).await,
                 },
             };
             (position, (name, state))
@@ -82,24 +87,28 @@ async fn examine(settings: &Settings, gateway: &Arc<Gateway>, look: Look) -> Vec
     states.into_iter().map(|(_, state)| state).collect()
 }
 
-async fn tools(gateway: &Gateway, scope: Scope, spec: &Arc<ServerSpec>) -> State {
-    let server = gateway.pool().acquire(scope, spec);
+async fn count_tools(gateway: &Gateway, scope: ServerScope, spec: &Arc<ServerSpec>) -> ServerCheck {
+    let server = gateway.downstreams().get_or_create(scope, spec);
     server.tools().await.map(|list| Some(list.tools.len())).map_err(|error| error.to_string())
 }
 
-/// Those of `.mcp.json` and extensions first, then each agent's own.
-fn subjects(settings: &Settings, gateway: &Gateway) -> Vec<Subject> {
+/// Returns the servers of `.mcp.json` and extensions, then those that agents declare.
+fn list_servers(settings: &Settings, gateway: &Gateway) -> Vec<CheckedServer> {
     let shared = gateway.in_force().servers.entries().to_vec();
-    let mut subjects: Vec<Subject> = shared
+    let mut subjects: Vec<CheckedServer> = shared
         .into_iter()
-        .map(|entry| Subject { name: entry.name, scope: Scope::Shared, spec: entry.spec })
+        .map(|entry| CheckedServer {
+            name: entry.name,
+            scope: ServerScope::Shared,
+            spec: entry.spec,
+        })
         .collect();
     let snapshot = Snapshot::load(settings);
     for agent in snapshot.entries().iter().filter_map(|entry| entry.agent()) {
-        let own = agent.servers.iter().filter_map(ServerSpec::from_agent);
-        subjects.extend(own.map(|spec| Subject {
+        let own = agent.servers.iter().filter_map(ServerSpec::from_entry);
+        subjects.extend(own.map(|spec| CheckedServer {
             name: format!("{} of {}", spec.name, agent.name),
-            scope: Scope::Private(agent.name.to_string()),
+            scope: ServerScope::Private(agent.name.to_string()),
             spec: Ok(Arc::new(spec)),
         }));
     }

@@ -1,90 +1,121 @@
-//! `adjutant init [--refresh] [--dry-run] [--json]`.
+//! `adjutant init`: writes or previews the changes and reports them.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde::Serialize;
 use similar::TextDiff;
 
-use super::changes::{self, Change, InitError, MAIN_PROMPT};
+use super::changes::{self, FileChange, InitError, MAIN_PROMPT};
 use super::merge::SERVER_NAME;
-use crate::cli::args::Init;
-use crate::cli::exit::Exit;
-use crate::cli::render;
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::output;
 use crate::config::Settings;
 
-pub(in crate::cli) fn run(settings: &Settings, wishes: Init) -> Exit {
-    match prepare(settings, wishes) {
-        Ok(changes) => {
-            report(settings, wishes, &changes);
-            Exit::Success
-        }
-        Err(error) => {
-            render::problem(render::with_causes(&error));
-            render::talk("nothing was changed");
-            Exit::Failure
+/// Make a project ready for Claude Code: server, hooks, a first agent, the list of subagents
+///
+/// Puts the server `adjutant` into .mcp.json, the hooks that this version has into
+/// .claude/settings.json, a first agent into a project that has none, and the list of subagents
+/// between two marks in agents/main/system-prompt.md. What is there already is kept, byte for byte;
+/// run twice it changes nothing. Exit code 0; 1 if a file is not as it must be (nothing was changed).
+#[derive(Clone, Copy, Debug, Args)]
+#[command(after_long_help = "Examples:\n  adjutant init --dry-run\n  adjutant init\n  \
+    adjutant init --refresh   # after agents were added, removed or described otherwise")]
+pub(crate) struct InitArguments {
+    /// Only renew the list of subagents between the marks in `agents/main/system-prompt.md`
+    #[arg(long)]
+    pub(crate) refresh: bool,
+    /// Show what would change as a diff, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl CliCommand for InitArguments {
+    fn access(&self) -> CommandAccess {
+        CommandAccess::ActsOrChanges
+    }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        match apply(settings, *self) {
+            Ok(changes) => {
+                print_report(settings, *self, &changes);
+                ExitStatus::Success
+            }
+            Err(error) => {
+                output::print_error(output::error_with_causes(&error));
+                output::print_message("nothing was changed");
+                ExitStatus::Failure
+            }
         }
     }
 }
 
-/// Renews the list of subagents where there is one, and says so: a new agent would make it out of date.
-pub(in crate::cli) fn renew_section(settings: &Settings) {
-    let written = changes::section_only(settings).and_then(|changes| {
+/// Updates the list of subagents in the main prompt, if there is one. A failure is only a warning.
+pub(crate) fn refresh_section(settings: &Settings) {
+    let written = changes::section_changes(settings).and_then(|changes| {
         changes::write(&settings.root, &changes)?;
-        Ok(changes.iter().any(Change::is_needed))
+        Ok(changes.iter().any(FileChange::is_needed))
     });
     match written {
-        Ok(true) => render::talk(format_args!("the list in {MAIN_PROMPT} was renewed")),
+        Ok(true) => output::print_message(format_args!("the list in {MAIN_PROMPT} was renewed")),
         Ok(false) | Err(InitError::NoSection) => {}
-        Err(error) => render::talk(format_args!("warning: {}", render::with_causes(&error))),
+        Err(error) => {
+            output::print_message(format_args!("warning: {}", output::error_with_causes(&error)));
+        }
     }
 }
 
-fn prepare(settings: &Settings, wishes: Init) -> Result<Vec<Change>, InitError> {
-    let changes = if wishes.refresh {
-        changes::section_only(settings)?
+fn apply(settings: &Settings, arguments: InitArguments) -> Result<Vec<FileChange>, InitError> {
+    let changes = if arguments.refresh {
+        changes::section_changes(settings)?
     } else {
-        changes::whole(settings, &program())?
+        changes::all_changes(settings, &own_command())?
     };
-    if !wishes.dry_run {
+    if !arguments.dry_run {
         changes::write(&settings.root, &changes)?;
     }
     Ok(changes)
 }
 
-fn report(settings: &Settings, wishes: Init, changes: &[Change]) {
+fn print_report(settings: &Settings, wishes: InitArguments, changes: &[FileChange]) {
     let hints = if wishes.refresh { Vec::new() } else { hints(settings) };
     if wishes.json {
-        let files = changes.iter().map(|change| FileReport::of(change, wishes.dry_run)).collect();
-        return render::json(&Report { dry_run: wishes.dry_run, files, hints });
+        let files =
+            changes.iter().map(|change| FileChangeReport::of(change, wishes.dry_run)).collect();
+        return output::print_json(&InitReport { dry_run: wishes.dry_run, files, hints });
     }
     for change in changes {
         if wishes.dry_run && change.is_needed() {
-            render::data(diff(change).trim_end());
+            output::print(diff(change).trim_end());
         } else if !wishes.dry_run {
-            render::data(format_args!("{:<8} {}", action(change), change.path));
+            output::print(format_args!("{:<8} {}", action(change), change.path));
         }
         if let Some(note) = &change.note {
-            render::talk(format_args!("note: `{}` {note}", change.path));
+            output::print_message(format_args!("note: `{}` {note}", change.path));
         }
     }
-    if wishes.dry_run && !changes.iter().any(Change::is_needed) {
-        render::talk("nothing to change");
+    if wishes.dry_run && !changes.iter().any(FileChange::is_needed) {
+        output::print_message("nothing to change");
     }
     for hint in hints {
-        render::talk(format_args!("hint: {hint}"));
+        output::print_message(format_args!("hint: {hint}"));
     }
 }
 
 #[derive(Serialize)]
-struct Report {
+struct InitReport {
     dry_run: bool,
-    files: Vec<FileReport>,
+    files: Vec<FileChangeReport>,
     hints: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct FileReport {
+struct FileChangeReport {
     path: String,
     action: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,8 +124,8 @@ struct FileReport {
     diff: Option<String>,
 }
 
-impl FileReport {
-    fn of(change: &Change, dry_run: bool) -> Self {
+impl FileChangeReport {
+    fn of(change: &FileChange, dry_run: bool) -> Self {
         Self {
             path: change.path.clone(),
             action: action(change),
@@ -104,8 +135,8 @@ impl FileReport {
     }
 }
 
-/// What happens to a file, or would.
-fn action(change: &Change) -> &'static str {
+/// Returns the action on a file: `create`, `update` or `keep`.
+fn action(change: &FileChange) -> &'static str {
     match &change.before {
         None => "create",
         Some(_) if change.is_needed() => "update",
@@ -113,7 +144,7 @@ fn action(change: &Change) -> &'static str {
     }
 }
 
-fn diff(change: &Change) -> String {
+fn diff(change: &FileChange) -> String {
     let before = change.before.as_deref().unwrap_or_default();
     let old =
         change.before.as_ref().map_or("/dev/null".to_owned(), |_| format!("a/{}", change.path));
@@ -121,11 +152,14 @@ fn diff(change: &Change) -> String {
     diff.unified_diff().header(&old, &format!("b/{}", change.path)).to_string()
 }
 
-/// What a person may want to do next, and we will not do for them.
+/// Returns suggestions for steps that `init` leaves to the user.
 fn hints(settings: &Settings) -> Vec<String> {
     let mut hints = Vec::new();
     let mentions = |file: &str, text: &str| {
-        changes::read(&settings.root, file).ok().flatten().is_some_and(|found| found.contains(text))
+        changes::read_project_file(&settings.root, file)
+            .ok()
+            .flatten()
+            .is_some_and(|found| found.contains(text))
     };
     if !mentions("CLAUDE.md", MAIN_PROMPT)
         && !mentions(".claude/CLAUDE.md", "main/system-prompt.md")
@@ -142,15 +176,15 @@ fn hints(settings: &Settings) -> Vec<String> {
     hints
 }
 
-/// How Claude Code should start this program: by name where the `PATH` finds it, else by its place.
-fn program() -> String {
+/// Returns the command for Claude Code: the name if `PATH` resolves it to this program, else the path.
+fn own_command() -> String {
     let Ok(own) = env::current_exe() else { return SERVER_NAME.to_owned() };
-    let found = on_path(SERVER_NAME).and_then(|path| path.canonicalize().ok());
+    let found = find_on_path(SERVER_NAME).and_then(|path| path.canonicalize().ok());
     let same = found.is_some() && found == own.canonicalize().ok();
     if same { SERVER_NAME.to_owned() } else { own.to_string_lossy().into_owned() }
 }
 
-fn on_path(name: &str) -> Option<PathBuf> {
+fn find_on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(name)).find(|file| Path::is_file(file))
 }

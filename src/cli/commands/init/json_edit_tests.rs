@@ -10,7 +10,7 @@ fn added(text: &str, path: &[&str], value: &Value) -> String {
 }
 
 #[test]
-fn a_member_goes_behind_the_last_one_in_its_neighbours_style() {
+fn a_member_is_appended_in_the_style_of_its_neighbours() {
     let text = "{\n    \"mcpServers\": {\n        \"b\": {\"command\": \"x\"},\n        \"a\" : { \"url\":\"y\" }\n    },\n    \"other\":1\n}\n";
     insta::assert_snapshot!(added(text, &["mcpServers", "new"], &json!({"command": "c", "args": ["serve"]})), @r#"
     {
@@ -36,12 +36,12 @@ fn a_member_goes_behind_the_last_one_in_its_neighbours_style() {
 #[test_case("{\"x\": \"}\\\"{\", \"y\": [\"]\"]}", "{\"x\": \"}\\\"{\", \"y\": [\"]\"], \"a\": 1}"; "brackets in strings")]
 #[test_case("{\n  \"a\": 5\n}", "{\n  \"a\": 5\n}"; "what is there stays")]
 #[test_case("{\"\\u0061\": 5}", "{\"\\u0061\": 5}"; "a key written with escapes")]
-fn members(text: &str, expected: &str) {
+fn members_are_inserted_in_the_style_of_the_document(text: &str, expected: &str) {
     assert_eq!(added(text, &["a"], &json!(1)), expected);
 }
 
 #[test]
-fn an_element_goes_to_the_end_of_its_array() {
+fn an_element_is_appended_to_its_array() {
     let mut json =
         JsonText::parse("{\n  \"hooks\": {\n    \"X\": [\n      {\"a\": 1}\n    ]\n  }\n}")
             .unwrap();
@@ -75,12 +75,12 @@ fn an_element_goes_to_the_end_of_its_array() {
 #[test_case("" => "line 1, column 1: EOF while parsing a value"; "nothing")]
 #[test_case("[]" => "line 1, column 1: `the file` must be an object"; "an array")]
 #[test_case("{}{}" => "line 1, column 3: trailing characters"; "two values")]
-fn what_is_no_json_object_is_refused_at_its_place(text: &str) -> String {
+fn text_that_is_no_json_object_is_rejected_with_its_position(text: &str) -> String {
     JsonText::parse(text).unwrap_err().to_string()
 }
 
 #[test]
-fn a_value_of_another_kind_is_refused_at_its_place() {
+fn a_value_of_the_wrong_type_is_rejected_with_its_position() {
     let mut json = JsonText::parse("{\n  \"hooks\": {\"X\": {}, \"Y\": 5}}").unwrap();
     let before = json.clone();
     let refused = json.add_element(&["hooks", "X"], &json!(1)).unwrap_err();
@@ -108,7 +108,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An object, written in one of the ways people and programs write it.
+/// Generates an object in one of several formats.
 fn any_text() -> impl Strategy<Value = String> {
     let members = prop::collection::vec(("[a-z\"\\\\ä]{0,6}", any_json()), 0..6);
     let servers = prop::option::of(prop::collection::vec(("[a-z]{1,4}", any_json()), 0..4));
@@ -118,12 +118,12 @@ fn any_text() -> impl Strategy<Value = String> {
             if let Some(servers) = servers {
                 object.insert("mcpServers".into(), Value::Object(servers.into_iter().collect()));
             }
-            let text = written(&Value::Object(object), indent);
+            let text = format_json(&Value::Object(object), indent);
             if windows { text.replace('\n', "\r\n") } else { text }
         })
 }
 
-fn written(value: &Value, indent: &str) -> String {
+fn format_json(value: &Value, indent: &str) -> String {
     if indent.is_empty() {
         return value.to_string();
     }
@@ -142,14 +142,14 @@ proptest! {
         let before = JsonText::parse(text.clone()).unwrap();
         let mut after = before.clone();
         if after.add_member(&path, &entry).is_err() {
-            prop_assert!(before.value()["mcpServers"].is_object() || before.value().get("mcpServers").is_some());
+            prop_assert!(before.to_value()["mcpServers"].is_object() || before.to_value().get("mcpServers").is_some());
             return Ok(());
         }
-        let mut expected = before.value();
+        let mut expected = before.to_value();
         let servers = expected.as_object_mut().unwrap().entry("mcpServers").or_insert_with(|| json!({}));
         servers.as_object_mut().unwrap().insert("Adjutant".into(), entry.clone());
-        // Compared as text: two maps are equal in any order, two texts are not.
-        prop_assert_eq!(after.value().to_string(), expected.to_string());
+        // Compared as text, because maps are equal in any order.
+        prop_assert_eq!(after.to_value().to_string(), expected.to_string());
         prop_assert!(is_one_insertion(&text, after.text()), "{:?} became {:?}", text, after.text());
 
         let again = JsonText::parse(after.text()).unwrap();
@@ -160,11 +160,11 @@ proptest! {
 
     #[test]
     fn an_element_is_appended_and_nothing_else(text in any_text(), list in prop::option::of(prop::collection::vec(any_json(), 0..4))) {
-        let mut whole = JsonText::parse(text).unwrap().value();
+        let mut whole = JsonText::parse(text).unwrap().to_value();
         if let Some(list) = list {
             whole["hooks"] = json!({"other": 1, "PreToolUse": list});
         }
-        let text = written(&whole, "  ");
+        let text = format_json(&whole, "  ");
         let mut after = JsonText::parse(text.clone()).unwrap();
         if after.add_element(&["hooks", "PreToolUse"], &json!({"new": []})).is_err() {
             prop_assert!(whole.get("hooks").is_some_and(|hooks| !hooks.is_object()));
@@ -174,7 +174,7 @@ proptest! {
         let mut elements = place.as_array().cloned().unwrap_or_default();
         elements.push(json!({"new": []}));
         *place = Value::Array(elements);
-        prop_assert_eq!(after.value().to_string(), whole.to_string());
+        prop_assert_eq!(after.to_value().to_string(), whole.to_string());
         prop_assert!(is_one_insertion(&text, after.text()));
     }
 

@@ -1,31 +1,33 @@
-//! The subagents section of the main agent's prompt: what stands between two marks, and nothing else.
+//! Replaces the subagents section of the main prompt: the text between two marks.
 
-use crate::catalog::subagents_section::{BEGIN, END};
+use crate::catalog::{SECTION_BEGIN, SECTION_END};
 
-/// Why a section cannot be renewed.
+/// Error in the marks of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum MarksRefused {
-    /// One of the two is missing.
+pub(crate) enum SectionError {
+    /// One of the two marks is missing.
     #[error(
-        "line {line}: a mark without its other half; the section stands between `{BEGIN}` and `{END}`"
+        "line {line}: a mark without its other half; the section stands between `{SECTION_BEGIN}` and `{SECTION_END}`"
     )]
     Unpaired {
-        /// Of the mark that is there.
+        /// Line of the existing mark.
         line: usize,
     },
-    /// One of the two stands more than once, or they stand in the wrong order.
-    #[error("line {line}: each mark stands once, `{BEGIN}` before `{END}`")]
+    /// A mark is duplicated, or the marks are in the wrong order.
+    #[error("line {line}: each mark stands once, `{SECTION_BEGIN}` before `{SECTION_END}`")]
     Disorder {
-        /// Of the mark that is too much.
+        /// Line of the last mark.
         line: usize,
     },
 }
 
-/// `prompt` with `section`, which brings its own marks; where the prompt has none it goes to the end.
-pub(super) fn renew(prompt: &str, section: &str) -> Result<String, MarksRefused> {
+/// Replaces the section of `prompt` by `section`, which includes the marks.
+///
+/// A prompt without marks gets the section at its end.
+pub(crate) fn replace_section(prompt: &str, section: &str) -> Result<String, SectionError> {
     let line_end = if prompt.contains("\r\n") { "\r\n" } else { "\n" };
     let section = section.replace('\n', line_end);
-    let Some((before, after)) = around(prompt)? else {
+    let Some((before, after)) = split_at_section(prompt)? else {
         let gap = match prompt.trim_end() {
             "" => String::new(),
             text => format!("{text}{line_end}{line_end}"),
@@ -35,30 +37,30 @@ pub(super) fn renew(prompt: &str, section: &str) -> Result<String, MarksRefused>
     Ok(format!("{before}{section}{after}"))
 }
 
-/// Whether a prompt has the section at all.
-pub(super) fn is_in(prompt: &str) -> bool {
-    prompt.contains(BEGIN) || prompt.contains(END)
+/// Returns true if the prompt contains at least one mark.
+pub(crate) fn has_mark(prompt: &str) -> bool {
+    prompt.contains(SECTION_BEGIN) || prompt.contains(SECTION_END)
 }
 
-/// What stands before and after the section.
-fn around(prompt: &str) -> Result<Option<(&str, &str)>, MarksRefused> {
-    let begins: Vec<usize> = places(prompt, BEGIN);
-    let ends: Vec<usize> = places(prompt, END);
+/// Returns the text before and after the section, or `None` if there are no marks.
+fn split_at_section(prompt: &str) -> Result<Option<(&str, &str)>, SectionError> {
+    let begins: Vec<usize> = find_all(prompt, SECTION_BEGIN);
+    let ends: Vec<usize> = find_all(prompt, SECTION_END);
     let line = |at: usize| prompt.get(..at).unwrap_or_default().matches('\n').count() + 1;
     match (begins.as_slice(), ends.as_slice()) {
         ([], []) => Ok(None),
-        ([one], []) | ([], [one]) => Err(MarksRefused::Unpaired { line: line(*one) }),
+        ([one], []) | ([], [one]) => Err(SectionError::Unpaired { line: line(*one) }),
         ([begin], [end]) if begin < end => {
-            Ok(prompt.get(..*begin).zip(prompt.get(end + END.len()..)))
+            Ok(prompt.get(..*begin).zip(prompt.get(end + SECTION_END.len()..)))
         }
         (begins, ends) => {
             let last = begins.iter().chain(ends).max().copied().unwrap_or_default();
-            Err(MarksRefused::Disorder { line: line(last) })
+            Err(SectionError::Disorder { line: line(last) })
         }
     }
 }
 
-fn places(text: &str, mark: &str) -> Vec<usize> {
+fn find_all(text: &str, mark: &str) -> Vec<usize> {
     text.match_indices(mark).map(|(at, _)| at).collect()
 }
 
@@ -68,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn marked(inside: &str) -> String {
-        format!("{BEGIN}\n{inside}\n{END}")
+        format!("{SECTION_BEGIN}\n{inside}\n{SECTION_END}")
     }
 
     fn with(inside: &str) -> String {
@@ -76,35 +78,47 @@ mod tests {
     }
 
     #[test]
-    fn only_the_section_changes() {
-        assert_eq!(renew(&with("old\nold"), &marked("new")).unwrap(), with("new"));
+    fn only_the_section_is_replaced() {
+        assert_eq!(replace_section(&with("old\nold"), &marked("new")).unwrap(), with("new"));
         let windows = |text: String| text.replace('\n', "\r\n");
-        assert_eq!(renew(&windows(with("old")), &marked("a\nb")).unwrap(), windows(with("a\nb")));
+        assert_eq!(
+            replace_section(&windows(with("old")), &marked("a\nb")).unwrap(),
+            windows(with("a\nb"))
+        );
     }
 
     #[test]
-    fn without_marks_it_goes_to_the_end() {
+    fn without_marks_the_section_is_appended() {
         let section = marked("new");
-        assert_eq!(renew("Prompt\n", &section).unwrap(), format!("Prompt\n\n{section}\n"));
-        assert_eq!(renew("", &section).unwrap(), format!("{section}\n"));
+        assert_eq!(
+            replace_section("Prompt\n", &section).unwrap(),
+            format!("Prompt\n\n{section}\n")
+        );
+        assert_eq!(replace_section("", &section).unwrap(), format!("{section}\n"));
     }
 
     #[test]
-    fn marks_in_disorder_are_refused_at_their_line() {
-        let refused = |text: &str| renew(text, "new").unwrap_err();
-        assert_eq!(refused(&format!("a\n{BEGIN}\n")), MarksRefused::Unpaired { line: 2 });
-        assert_eq!(refused(&format!("a\n\n{END}\n")), MarksRefused::Unpaired { line: 3 });
-        assert_eq!(refused(&format!("{END}\n{BEGIN}\n")), MarksRefused::Disorder { line: 2 });
-        assert_eq!(refused(&format!("{BEGIN}\n{END}\n{END}")), MarksRefused::Disorder { line: 3 });
+    fn invalid_marks_are_rejected_with_their_line() {
+        let refused = |text: &str| replace_section(text, "new").unwrap_err();
+        assert_eq!(refused(&format!("a\n{SECTION_BEGIN}\n")), SectionError::Unpaired { line: 2 });
+        assert_eq!(refused(&format!("a\n\n{SECTION_END}\n")), SectionError::Unpaired { line: 3 });
+        assert_eq!(
+            refused(&format!("{SECTION_END}\n{SECTION_BEGIN}\n")),
+            SectionError::Disorder { line: 2 }
+        );
+        assert_eq!(
+            refused(&format!("{SECTION_BEGIN}\n{SECTION_END}\n{SECTION_END}")),
+            SectionError::Disorder { line: 3 }
+        );
     }
 
     proptest! {
         #[test]
         fn renewing_twice_is_renewing_once(before in "[a-z \\n]{0,20}", after in "[a-z \\n]{0,20}", has_marks: bool, inside in "[a-z\\n]{0,20}") {
             let section = marked(&inside);
-            let prompt = if has_marks { format!("{before}{BEGIN}{after}{END}{before}") } else { before };
-            let once = renew(&prompt, &section).unwrap();
-            prop_assert_eq!(renew(&once, &section).unwrap(), once);
+            let prompt = if has_marks { format!("{before}{SECTION_BEGIN}{after}{SECTION_END}{before}") } else { before };
+            let once = replace_section(&prompt, &section).unwrap();
+            prop_assert_eq!(replace_section(&once, &section).unwrap(), once);
         }
     }
 }

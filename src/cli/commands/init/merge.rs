@@ -1,20 +1,21 @@
-//! What Claude Code must be told about us, put into the JSON files where it looks for it.
+//! Adds the server and the hooks of Adjutant to the JSON files of Claude Code.
 
 use serde_json::{Map, Value, json};
 
-use super::json_text::{JsonRefused, JsonText};
+use super::json_edit::{JsonEditError, JsonText};
 
-/// The name under which Claude Code knows the server; its tools are `mcp__adjutant__…`.
-pub(super) const SERVER_NAME: &str = "adjutant";
+/// Name of the server in Claude Code; its tools are `mcp__adjutant__…`.
+pub(crate) const SERVER_NAME: &str = "adjutant";
 
-/// The command of ours that hooks run.
-const COMMAND: &str = "hook";
-/// The tool of ours that hooks call, and what they tell it of their payload.
-const ATTEST: &str = "attest_call";
-const ATTESTED: [&str; 5] = ["tool_use_id", "tool_name", "session_id", "agent_id", "agent_type"];
+/// Subcommand that hooks run.
+const HOOK_SUBCOMMAND: &str = "hook";
+/// Tool that hooks call, and the fields of the payload that they pass to it.
+const ATTEST_TOOL: &str = "attest_call";
+const ATTESTED_FIELDS: [&str; 5] =
+    ["tool_use_id", "tool_name", "session_id", "agent_id", "agent_type"];
 
-/// The events that are recorded, each with the tools it is wanted for; events without tools have none.
-const EVENTS: [(&str, Option<&str>); 13] = [
+/// Recorded events, each with the tools it matches; events without tools have none.
+const RECORDED_EVENTS: [(&str, Option<&str>); 13] = [
     ("PreToolUse", Some("*")),
     ("PostToolUse", Some("*")),
     ("PostToolUseFailure", Some("*")),
@@ -30,17 +31,18 @@ const EVENTS: [(&str, Option<&str>); 13] = [
     ("Stop", None),
 ];
 
-/// A hook that Claude Code runs for us.
+/// A hook that `init` registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Hook {
-    /// Runs our command at an event.
+enum HookEntry {
+    /// Runs `adjutant hook` at an event.
     Command { event: &'static str, matcher: Option<&'static str> },
-    /// Calls a tool of this server of ours before each call of one of its tools. Claude Code does that over the connection
-    /// that it already has, so no process of anybody's can take part in it.
+    /// Calls `attest_call` of an Adjutant server before each call of one of its tools.
+    ///
+    /// Claude Code makes this call over its existing connection, so that no other process can forge it.
     Attest { server: String },
 }
 
-impl Hook {
+impl HookEntry {
     fn event(&self) -> &'static str {
         match self {
             Self::Command { event, .. } => event,
@@ -49,14 +51,18 @@ impl Hook {
     }
 }
 
-/// All hooks that `init` registers, for servers of ours with these names.
-fn hooks(servers: &[String]) -> Vec<Hook> {
-    let attest = servers.iter().map(|server| Hook::Attest { server: server.clone() });
-    attest.chain(EVENTS.map(|(event, matcher)| Hook::Command { event, matcher })).collect()
+/// Returns all hooks for the Adjutant servers with these names.
+fn all_hooks(servers: &[String]) -> Vec<HookEntry> {
+    let attest = servers.iter().map(|server| HookEntry::Attest { server: server.clone() });
+    attest
+        .chain(RECORDED_EVENTS.map(|(event, matcher)| HookEntry::Command { event, matcher }))
+        .collect()
 }
 
-/// The names of the servers in a `.mcp.json` that are ours: `adjutant serve` or `adjutant gateway`, under whatever name.
-pub(super) fn own_servers(text: &str) -> Vec<String> {
+/// Returns the names of the Adjutant servers in a `.mcp.json`.
+///
+/// They are the entry named `adjutant` and all entries that run `adjutant serve` or `adjutant gateway`.
+pub(crate) fn own_servers(text: &str) -> Vec<String> {
     let servers = serde_json::from_str::<Value>(text).ok();
     let servers = servers.as_ref().and_then(|file| file.get("mcpServers")?.as_object());
     let is_ours = |name: &str, entry: &Value| {
@@ -70,74 +76,72 @@ pub(super) fn own_servers(text: &str) -> Vec<String> {
     ours.map(|(name, _)| name.clone()).collect()
 }
 
-/// What became of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Merged {
-    /// The text, with what was missing.
-    pub(super) text: String,
-    /// What a person should know about it.
-    pub(super) note: Option<String>,
+pub(crate) struct MergeResult {
+    /// The text with the additions.
+    pub(crate) text: String,
+    /// Note for the user.
+    pub(crate) note: Option<String>,
 }
 
-/// `.mcp.json` with our server. An entry of that name that is there already is its owner's business.
-pub(super) fn add_server(text: Option<&str>, program: &str) -> Result<Merged, JsonRefused> {
-    let mut json = JsonText::parse(text.unwrap_or(EMPTY))?;
+/// Adds the server to `.mcp.json`. A different entry of the same name is kept and noted.
+pub(crate) fn add_server(text: Option<&str>, program: &str) -> Result<MergeResult, JsonEditError> {
+    let mut json = JsonText::parse(text.unwrap_or(EMPTY_OBJECT))?;
     let path = ["mcpServers", SERVER_NAME];
     let entry = json!({ "command": program, "args": ["serve"] });
-    let there = json.value().get(path[0]).and_then(|servers| servers.get(path[1])).cloned();
+    let there = json.to_value().get(path[0]).and_then(|servers| servers.get(path[1])).cloned();
     json.add_member(&path, &entry)?;
     let note = there.filter(|there| *there != entry).map(|there| {
         let command = there.get("command").and_then(Value::as_str).unwrap_or("something else");
         format!("has a server `{SERVER_NAME}` that starts `{command}`; it was left as it is")
     });
-    Ok(Merged { text: json.text().to_owned(), note })
+    Ok(MergeResult { text: json.text().to_owned(), note })
 }
 
-/// `.claude/settings.json` with our hooks for these servers of ours, each once.
-pub(super) fn add_hooks(
+/// Adds the hooks for these servers to `.claude/settings.json`, each once.
+pub(crate) fn add_hooks(
     text: Option<&str>,
     program: &str,
     servers: &[String],
-) -> Result<Merged, JsonRefused> {
-    let mut json = JsonText::parse(text.unwrap_or(EMPTY))?;
-    for hook in hooks(servers) {
-        if !has_hook(&json.value(), &hook) {
-            json.add_element(&["hooks", hook.event()], &entry(program, &hook))?;
+) -> Result<MergeResult, JsonEditError> {
+    let mut json = JsonText::parse(text.unwrap_or(EMPTY_OBJECT))?;
+    for hook in all_hooks(servers) {
+        if !has_hook(&json.to_value(), &hook) {
+            json.add_element(&["hooks", hook.event()], &hook_entry(program, &hook))?;
         }
     }
-    Ok(Merged { text: json.text().to_owned(), note: None })
+    Ok(MergeResult { text: json.text().to_owned(), note: None })
 }
 
-const EMPTY: &str = "{}\n";
+const EMPTY_OBJECT: &str = "{}\n";
 
-fn entry(program: &str, hook: &Hook) -> Value {
+fn hook_entry(program: &str, hook: &HookEntry) -> Value {
     match hook {
-        Hook::Command { matcher, .. } => {
-            let command = format!("{} {COMMAND}", shell_word(program));
+        HookEntry::Command { matcher, .. } => {
+            let command = format!("{} {HOOK_SUBCOMMAND}", shell_quote(program));
             let act = json!({ "type": "command", "command": command });
             match matcher {
                 Some(matcher) => json!({ "matcher": matcher, "hooks": [act] }),
                 None => json!({ "hooks": [act] }),
             }
         }
-        Hook::Attest { server } => {
+        HookEntry::Attest { server } => {
             let placed = |field: &str| (field.to_owned(), Value::from(format!("${{{field}}}")));
-            let input: Map<String, Value> = ATTESTED.map(placed).into_iter().collect();
-            let act =
-                json!({ "type": "mcp_tool", "server": server, "tool": ATTEST, "input": input });
-            json!({ "matcher": format!("mcp__{}__.*", in_tool_names(server)), "hooks": [act] })
+            let input: Map<String, Value> = ATTESTED_FIELDS.map(placed).into_iter().collect();
+            let act = json!({ "type": "mcp_tool", "server": server, "tool": ATTEST_TOOL, "input": input });
+            json!({ "matcher": format!("mcp__{}__.*", normalized_server_name(server)), "hooks": [act] })
         }
     }
 }
 
-/// How Claude Code writes a server's name in the names of its tools.
-fn in_tool_names(server: &str) -> String {
+/// Returns the server's name as Claude Code writes it in tool names.
+fn normalized_server_name(server: &str) -> String {
     let kept = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     server.chars().map(|c| if kept(c) { c } else { '_' }).collect()
 }
 
-/// Whether some entry for the event already runs our command, from wherever the program was then.
-fn has_hook(settings: &Value, hook: &Hook) -> bool {
+/// Returns true if the event already has the hook, with any path of the program.
+fn has_hook(settings: &Value, hook: &HookEntry) -> bool {
     let entries = settings.pointer(&format!("/hooks/{}", hook.event())).and_then(Value::as_array);
     let mut acts = entries
         .into_iter()
@@ -147,19 +151,25 @@ fn has_hook(settings: &Value, hook: &Hook) -> bool {
     let says =
         |act: &Value, key: &str, text: &str| act.get(key).and_then(Value::as_str) == Some(text);
     acts.any(|act| match hook {
-        Hook::Command { .. } => act.get("command").and_then(Value::as_str).is_some_and(runs_ours),
-        Hook::Attest { server } => says(act, "server", server) && says(act, "tool", ATTEST),
+        HookEntry::Command { .. } => {
+            act.get("command").and_then(Value::as_str).is_some_and(runs_adjutant_hook)
+        }
+        HookEntry::Attest { server } => {
+            says(act, "server", server) && says(act, "tool", ATTEST_TOOL)
+        }
     })
 }
 
-fn runs_ours(command: &str) -> bool {
-    let program =
-        command.trim().strip_suffix(COMMAND).map(|rest| rest.trim_matches([' ', '\'', '"']));
+fn runs_adjutant_hook(command: &str) -> bool {
+    let program = command
+        .trim()
+        .strip_suffix(HOOK_SUBCOMMAND)
+        .map(|rest| rest.trim_matches([' ', '\'', '"']));
     program.is_some_and(|program| program.rsplit('/').next() == Some(SERVER_NAME))
 }
 
-/// A word that a shell takes as it is.
-fn shell_word(text: &str) -> String {
+/// Quotes a word for a shell, if needed.
+fn shell_quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     if text.chars().all(plain) {
         text.to_owned()
@@ -174,7 +184,7 @@ mod tests {
     use test_case::test_case;
 
     #[test]
-    fn a_new_file_has_the_server_alone() {
+    fn a_new_file_contains_only_the_server() {
         let merged = add_server(None, "adjutant").unwrap();
         insta::assert_snapshot!(merged.text, @r#"
         {
@@ -190,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_its_owner_is_kept_and_said() {
+    fn an_existing_server_entry_is_kept_and_noted() {
         let text = r#"{"mcpServers":{"adjutant":{"command":"/old/adjutant","args":["serve"]}}}"#;
         let merged = add_server(Some(text), "/new/adjutant").unwrap();
         assert_eq!(merged.text, text);
@@ -199,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_go_beside_those_of_others_and_only_once() {
+    fn hooks_are_added_once_next_to_existing_ones() {
         let text = "{\n  \"hooks\": {\n    \"Stop\": [\n      {\"hooks\": [{\"type\": \"command\", \"command\": \"mine\"}]}\n    ]\n  }\n}\n";
         let servers = ["adjutant", "my gateway"].map(str::to_owned);
         let merged = add_hooks(Some(text), "/opt/my tools/adjutant", &servers).unwrap();
@@ -264,17 +274,17 @@ mod tests {
               }
             ],
         "#);
-        // The program may have moved since: one hook is enough.
+        // The hook is recognized although the path of the program differs.
         assert_eq!(add_hooks(Some(&merged.text), "adjutant", &servers).unwrap(), merged);
-        // What `init` knew of before stays; a server that came since gets its own.
+        // Existing hooks stay; a new server gets its own hook.
         let first = add_hooks(Some(text), "adjutant", &servers[..1]).unwrap();
         let second = add_hooks(Some(&first.text), "adjutant", &servers).unwrap();
-        assert_eq!(second.text.matches(ATTEST).count(), 2, "{}", second.text);
-        assert_eq!(second.text.matches("adjutant hook").count(), EVENTS.len());
+        assert_eq!(second.text.matches(ATTEST_TOOL).count(), 2, "{}", second.text);
+        assert_eq!(second.text.matches("adjutant hook").count(), RECORDED_EVENTS.len());
     }
 
     #[test]
-    fn our_servers_are_found_under_whatever_name() {
+    fn adjutant_servers_are_found_under_any_name() {
         let text = r#"{"mcpServers": {
             "gw": {"command": "/usr/bin/adjutant", "args": ["--root", "/x", "gateway"]},
             "other": {"command": "npx", "args": ["serve"]},
@@ -291,12 +301,12 @@ mod tests {
     #[test_case("other hook", false)]
     #[test_case("adjutant webhook", false)]
     #[test_case("my-adjutant hook", false)]
-    fn our_own_hook_is_known(command: &str, ours: bool) {
-        assert_eq!(runs_ours(command), ours);
+    fn the_hook_of_adjutant_is_recognized(command: &str, ours: bool) {
+        assert_eq!(runs_adjutant_hook(command), ours);
     }
 
     #[test]
-    fn hooks_of_another_kind_are_refused() {
+    fn hooks_of_the_wrong_type_are_rejected() {
         let refused = add_hooks(Some("{\"hooks\": []}"), "adjutant", &[]).unwrap_err();
         assert_eq!(refused.to_string(), "line 1, column 11: `hooks` must be an object");
     }

@@ -1,54 +1,55 @@
-//! The MCP tools that are left to one agent, for `show`: the matrix with one column, read by server.
+//! Permitted MCP tools of one agent, for `show`: a matrix with one column, grouped by server.
 //!
-//! No server is started: the tools are those that a file names, and what holds for all others is said once.
+//! No server is started: only tools that a file names are listed; one entry covers all others.
 
 use serde::Serialize;
 
-use super::build::{Filter, Kind, Matrix, Row};
+use super::build::{Matrix, MatrixFilter, MatrixRow, RowKind};
 use crate::catalog::{Agent, ServerLaunch};
-use crate::cli::rights::{Rights, shared_servers};
+use crate::cli::permissions_view::{PermissionsView, shared_servers};
 use crate::config::Settings;
 use crate::policy::Decision;
 
-/// What stands for every tool that no file names.
+/// Label of all tools that no file names.
 const ALL_OTHERS: &str = "every tool that no file names";
 
-/// What an agent has of one of its servers.
+/// Permitted tools of one server of an agent.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(in crate::cli) struct ServerTools {
+pub(crate) struct ServerTools {
     server: String,
-    /// Whether the server is the agent's own, or one behind the gateway.
+    /// True if the agent declares the server itself, false if the server is shared.
     private: bool,
-    /// Tools and patterns that it may call, as files name them.
+    /// Permitted tools and patterns, as files name them.
     tools: Vec<String>,
-    /// Whether it may call the tools that no file names.
+    /// True if the tools that no file names are permitted.
     all_others: bool,
-    /// Why the rest is not there, each a sentence with its rule.
+    /// Reasons of the denials, each with its rule.
     taken_away: Vec<String>,
 }
 
-/// What is left of every server that the agent declares.
-pub(in crate::cli) fn agent_tools(settings: &Settings, agent: &Agent) -> Vec<ServerTools> {
+/// Returns the permitted tools of every server that the agent uses.
+pub(crate) fn agent_tools(settings: &Settings, agent: &Agent) -> Vec<ServerTools> {
     let names = agent.servers.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
     if names.is_empty() {
         return Vec::new();
     }
-    let rights = Rights::load(settings);
+    let rights = PermissionsView::load(settings);
     let agents = [agent.name.to_string()];
-    let matrix = Matrix::build(settings, &rights, &Filter { agents: &agents, servers: &names });
+    let matrix =
+        Matrix::build(settings, &rights, &MatrixFilter { agents: &agents, servers: &names });
     let shared = shared_servers(settings);
     agent
         .servers
         .iter()
         .map(|entry| {
             let private = entry.launch != ServerLaunch::Shared;
-            let mut left = ServerTools::new(&entry.name, private, &matrix.rows);
+            let mut left = ServerTools::from_rows(&entry.name, private, &matrix.rows);
             if !private && !shared.contains(&entry.name) {
-                left.take_all(
+                left.deny_all(
                     "no shared server has that name, so a run fails before its first turn",
                 );
             } else if let (false, Err(reason)) = (private, rights.rules()) {
-                left.take_all(&reason);
+                left.deny_all(&reason);
             }
             left
         })
@@ -56,7 +57,7 @@ pub(in crate::cli) fn agent_tools(settings: &Settings, agent: &Agent) -> Vec<Ser
 }
 
 impl ServerTools {
-    fn new(server: &str, private: bool, rows: &[Row]) -> Self {
+    fn from_rows(server: &str, private: bool, rows: &[MatrixRow]) -> Self {
         let mut left = Self {
             server: server.to_owned(),
             private,
@@ -64,7 +65,7 @@ impl ServerTools {
             all_others: false,
             taken_away: Vec::new(),
         };
-        let own = |row: &&Row| {
+        let own = |row: &&MatrixRow| {
             row.server.as_deref() == Some(server) && row.private_to.is_some() == private
         };
         for row in rows.iter().filter(own) {
@@ -74,26 +75,26 @@ impl ServerTools {
                 left.taken_away.push(cell.reason.clone());
             }
             match (row.kind, &row.tool) {
-                // A server that is taken away as a whole needs no sentence for each of its tools.
-                (Kind::Server, _) if denied => break,
-                (Kind::OtherTools, _) => left.all_others = !denied,
-                (Kind::Tool | Kind::Pattern, Some(tool)) if !denied => {
+                // One reason is enough for all tools of a denied server.
+                (RowKind::Server, _) if denied => break,
+                (RowKind::OtherTools, _) => left.all_others = !denied,
+                (RowKind::Tool | RowKind::Pattern, Some(tool)) if !denied => {
                     left.tools.push(tool.clone());
                 }
-                (Kind::Server | Kind::Builtin | Kind::Tool | Kind::Pattern, _) => {}
+                (RowKind::Server | RowKind::Builtin | RowKind::Tool | RowKind::Pattern, _) => {}
             }
         }
         left
     }
 
-    fn take_all(&mut self, reason: &str) {
+    fn deny_all(&mut self, reason: &str) {
         self.tools.clear();
         self.all_others = false;
         self.taken_away = vec![reason.to_owned()];
     }
 
-    /// For people: what there is on one line, and a line for everything that is not.
-    pub(in crate::cli) fn lines(&self) -> Vec<String> {
+    /// Formats the permitted tools on one line and each denial on a line of its own.
+    pub(crate) fn lines(&self) -> Vec<String> {
         let whose = if self.private { "its own" } else { "shared" };
         let others = self.all_others.then(|| ALL_OTHERS.to_owned());
         let left: Vec<String> = self.tools.iter().cloned().chain(others).collect();

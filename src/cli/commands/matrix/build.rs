@@ -1,7 +1,6 @@
-//! Who may do what, worked out: every agent against every server, tool and built-in tool that is known.
+//! Computes the permission matrix: every agent against every known server, tool and built-in tool.
 //!
-//! No server is started for this. The tools of a server are those that some file names; what holds for all others
-//! has a row of its own.
+//! No server is started. The tools of a server are those that a file names; one row covers all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,87 +8,81 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::base::{nearest, one_line};
 use crate::catalog::{Agent, RuleText, ServerLaunch, ToolRef};
-use crate::cli::rights::{Rights, shared_servers};
+use crate::cli::permissions_view::{PermissionsView, shared_servers};
 use crate::config::Settings;
-use crate::policy::{Decision, Evaluation, GatewayRules, Pattern, builtin_tools};
+use crate::policy::{Decision, GatewayRules, Verdict, builtin_tools};
+use crate::util::{Pattern, nearest_names, one_line};
 
-/// A name that no tool has: what holds for it holds for every tool that no file names.
-const UNNAMED: &str = "any other tool";
+/// Placeholder that equals no tool name: its verdict holds for every tool that no file names.
+const OTHER_TOOLS: &str = "any other tool";
 
-/// The whole table.
 #[derive(Debug, Serialize)]
-pub(super) struct Matrix {
-    /// The columns.
-    pub(super) agents: Vec<Column>,
-    /// One for every server, tool and built-in tool.
-    pub(super) rows: Vec<Row>,
-    /// What could not be shown.
-    pub(super) notes: Vec<String>,
+pub(crate) struct Matrix {
+    pub(crate) agents: Vec<MatrixColumn>,
+    pub(crate) rows: Vec<MatrixRow>,
+    /// Notes on omitted agents and missing rules.
+    pub(crate) notes: Vec<String>,
 }
 
-/// One agent.
 #[derive(Debug, Serialize)]
-pub(super) struct Column {
-    pub(super) name: String,
-    /// Whether it is a subagent of this project, or only known to the gateway's rules.
-    pub(super) subagent: bool,
+pub(crate) struct MatrixColumn {
+    pub(crate) name: String,
+    /// True for a subagent of this project, false for a name that only the gateway rules contain.
+    pub(crate) subagent: bool,
 }
 
-/// One thing that can be used.
+/// Permissions on one server, tool, pattern or built-in tool.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
-    pub(super) kind: Kind,
-    pub(super) server: Option<String>,
-    /// The agent whose own server it is.
-    pub(super) private_to: Option<String>,
-    pub(super) tool: Option<String>,
-    /// One per agent, in their order; null where the thing does not exist for it.
-    pub(super) cells: Vec<Option<Cell>>,
+pub(crate) struct MatrixRow {
+    pub(crate) kind: RowKind,
+    pub(crate) server: Option<String>,
+    /// Agent that declares the server; `None` for a shared server.
+    pub(crate) private_to: Option<String>,
+    pub(crate) tool: Option<String>,
+    /// One cell per agent, in column order; null if the server or tool does not exist for the agent.
+    pub(crate) cells: Vec<Option<MatrixCell>>,
 }
 
-/// What a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
-    /// A server.
+pub(crate) enum RowKind {
     Server,
     /// A tool that a file names.
     Tool,
-    /// A pattern that a file names, judged as it is written.
+    /// A pattern that a file names, evaluated as written.
     Pattern,
-    /// Every tool that no file names.
+    /// All tools that no file names.
     OtherTools,
     /// A built-in tool of Claude Code.
     Builtin,
 }
 
-/// One answer.
+/// Verdict for one agent and one row.
 #[derive(Debug, Serialize)]
-pub(super) struct Cell {
-    pub(super) decision: Decision,
-    pub(super) rule: String,
-    pub(super) file: Option<PathBuf>,
-    pub(super) line: Option<u32>,
-    pub(super) reason: String,
+pub(crate) struct MatrixCell {
+    pub(crate) decision: Decision,
+    pub(crate) rule: String,
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) line: Option<u32>,
+    pub(crate) reason: String,
 }
 
-/// Which part is wanted; empty means all.
-pub(super) struct Filter<'f> {
-    pub(super) agents: &'f [String],
-    pub(super) servers: &'f [String],
+/// Agents and servers to include; an empty list includes all.
+pub(crate) struct MatrixFilter<'f> {
+    pub(crate) agents: &'f [String],
+    pub(crate) servers: &'f [String],
 }
 
-impl Filter<'_> {
-    fn wants(list: &[String], name: &str) -> bool {
+impl MatrixFilter<'_> {
+    fn includes(list: &[String], name: &str) -> bool {
         list.is_empty() || list.iter().any(|wanted| wanted == name)
     }
 }
 
-fn unknown(what: &str, wanted: &[String], known: &BTreeSet<String>) -> Option<String> {
+fn unknown_name_message(what: &str, wanted: &[String], known: &BTreeSet<String>) -> Option<String> {
     let name = wanted.iter().find(|name| !known.contains(*name))?;
-    let near = nearest(name, known.iter().map(String::as_str));
+    let near = nearest_names(name, known.iter().map(String::as_str));
     let list = |names: Vec<&str>| format!("`{}`", names.join("`, `"));
     let help = match (near.is_empty(), known.is_empty()) {
         (false, _) => format!("did you mean {}?", list(near)),
@@ -101,32 +94,36 @@ fn unknown(what: &str, wanted: &[String], known: &BTreeSet<String>) -> Option<St
     Some(format!("there is no {what} `{}`; {help}", one_line(name)))
 }
 
-/// A server, shared or an agent's own.
+/// A shared server, or one that an agent declares.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Server {
+struct MatrixServer {
     name: String,
     private_to: Option<String>,
 }
 
 impl Matrix {
-    pub(super) fn build(settings: &Settings, rights: &Rights<'_>, filter: &Filter<'_>) -> Self {
-        Self::of(&Known::of(settings, rights), filter)
+    pub(crate) fn build(
+        settings: &Settings,
+        rights: &PermissionsView<'_>,
+        filter: &MatrixFilter<'_>,
+    ) -> Self {
+        Self::from_known(&KnownNames::collect(settings, rights), filter)
     }
 
-    /// The same, for a person's own words: a name that is no agent's or no server's is an error.
-    pub(super) fn asked_for(
+    /// Builds the matrix for names from the command line: an unknown agent or server is an error.
+    pub(crate) fn build_checked(
         settings: &Settings,
-        rights: &Rights<'_>,
-        filter: &Filter<'_>,
+        rights: &PermissionsView<'_>,
+        filter: &MatrixFilter<'_>,
     ) -> Result<Self, String> {
-        let source = Known::of(settings, rights);
+        let source = KnownNames::collect(settings, rights);
         match source.unknown_name(filter) {
             Some(reason) => Err(reason),
-            None => Ok(Self::of(&source, filter)),
+            None => Ok(Self::from_known(&source, filter)),
         }
     }
 
-    fn of(source: &Known<'_>, filter: &Filter<'_>) -> Self {
+    fn from_known(source: &KnownNames<'_>, filter: &MatrixFilter<'_>) -> Self {
         let columns = source.columns(filter);
         let mut rows = source.builtin_rows(&columns, filter);
         rows.extend(source.server_rows(&columns, filter));
@@ -134,47 +131,52 @@ impl Matrix {
     }
 }
 
-/// What the files name.
-struct Known<'r> {
-    rights: &'r Rights<'r>,
-    sound: BTreeMap<String, Arc<Agent>>,
-    shared: Vec<String>,
+/// Agents and servers that the files name.
+struct KnownNames<'r> {
+    rights: &'r PermissionsView<'r>,
+    valid_agents: BTreeMap<String, Arc<Agent>>,
+    shared_servers: Vec<String>,
 }
 
-impl<'r> Known<'r> {
-    fn of(settings: &Settings, rights: &'r Rights<'r>) -> Self {
-        let sound = rights
+impl<'r> KnownNames<'r> {
+    fn collect(settings: &Settings, rights: &'r PermissionsView<'r>) -> Self {
+        let valid_agents = rights
             .snapshot
             .entries()
             .iter()
             .filter_map(|entry| Some((entry.name.clone(), Arc::clone(entry.agent()?))))
             .collect();
-        Self { rights, sound, shared: shared_servers(settings) }
+        Self { rights, valid_agents, shared_servers: shared_servers(settings) }
     }
 
-    /// Says that a wanted name is no agent's or no server's, with the nearest that are.
-    fn unknown_name(&self, wanted: &Filter<'_>) -> Option<String> {
+    /// Returns an error message with similar names if a requested agent or server is unknown.
+    fn unknown_name(&self, wanted: &MatrixFilter<'_>) -> Option<String> {
         if wanted.agents.is_empty() && wanted.servers.is_empty() {
             return None;
         }
-        let columns = self.columns(&Filter { agents: &[], servers: &[] });
-        // A broken agent is known: a note says why it is left out.
+        let columns = self.columns(&MatrixFilter { agents: &[], servers: &[] });
+        // A broken agent is known; a note reports that it is left out.
         let broken = self.rights.snapshot.entries().iter().map(|entry| entry.name.clone());
         let agents = columns.iter().map(|column| column.name.clone()).chain(broken).collect();
         let servers = self.servers(&columns).into_iter().map(|server| server.name).collect();
-        unknown("agent", wanted.agents, &agents)
-            .or_else(|| unknown("server", wanted.servers, &servers))
+        unknown_name_message("agent", wanted.agents, &agents)
+            .or_else(|| unknown_name_message("server", wanted.servers, &servers))
     }
 
     fn rules(&self) -> Option<&GatewayRules> {
         self.rights.rules.as_ref().ok().map(|loaded| &loaded.rules)
     }
 
-    fn columns(&self, filter: &Filter<'_>) -> Vec<Column> {
+    fn columns(&self, filter: &MatrixFilter<'_>) -> Vec<MatrixColumn> {
         let ruled = self.rules().into_iter().flat_map(GatewayRules::agents).map(str::to_owned);
-        let names: BTreeSet<String> = self.sound.keys().cloned().chain(ruled).collect();
-        let column = |name: String| Column { subagent: self.sound.contains_key(&name), name };
-        names.into_iter().filter(|name| Filter::wants(filter.agents, name)).map(column).collect()
+        let names: BTreeSet<String> = self.valid_agents.keys().cloned().chain(ruled).collect();
+        let column =
+            |name: String| MatrixColumn { subagent: self.valid_agents.contains_key(&name), name };
+        names
+            .into_iter()
+            .filter(|name| MatrixFilter::includes(filter.agents, name))
+            .map(column)
+            .collect()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -182,7 +184,7 @@ impl<'r> Known<'r> {
         let mut notes: Vec<String> =
             broken.map(|entry| format!("agent `{}` is broken and left out", entry.name)).collect();
         let loaded = self.rights.rules.as_ref().ok();
-        if let Some(loaded) = loaded.filter(|loaded| !loaded.found) {
+        if let Some(loaded) = loaded.filter(|loaded| !loaded.file_exists) {
             let path = loaded.rules.file().display();
             notes.push(format!(
                 "there are no gateway rules (`{path}`), so no shared server is granted"
@@ -191,40 +193,44 @@ impl<'r> Known<'r> {
         notes
     }
 
-    fn builtin_rows(&self, columns: &[Column], filter: &Filter<'_>) -> Vec<Row> {
+    fn builtin_rows(&self, columns: &[MatrixColumn], filter: &MatrixFilter<'_>) -> Vec<MatrixRow> {
         if !filter.servers.is_empty() {
             return Vec::new();
         }
-        let shown = || columns.iter().filter_map(|column| self.sound.get(&column.name));
+        let shown = || columns.iter().filter_map(|column| self.valid_agents.get(&column.name));
         let names: BTreeSet<String> = shown().flat_map(|agent| named_builtins(agent)).collect();
-        let cell = |column: &Column, tool: &str| {
-            column.subagent.then(|| self.rights.judge_builtin(&column.name, tool).ok()).flatten()
+        let cell = |column: &MatrixColumn, tool: &str| {
+            column.subagent.then(|| self.rights.evaluate_builtin(&column.name, tool).ok()).flatten()
         };
         names
             .into_iter()
-            .map(|tool| Row {
-                kind: Kind::Builtin,
+            .map(|tool| MatrixRow {
+                kind: RowKind::Builtin,
                 server: None,
                 private_to: None,
-                cells: columns.iter().map(|column| cell(column, &tool).map(Cell::from)).collect(),
+                cells: columns
+                    .iter()
+                    .map(|column| cell(column, &tool).map(MatrixCell::from))
+                    .collect(),
                 tool: Some(tool),
             })
             .collect()
     }
 
-    fn server_rows(&self, columns: &[Column], filter: &Filter<'_>) -> Vec<Row> {
+    fn server_rows(&self, columns: &[MatrixColumn], filter: &MatrixFilter<'_>) -> Vec<MatrixRow> {
         let servers = self.servers(columns);
-        let wanted = servers.iter().filter(|server| Filter::wants(filter.servers, &server.name));
-        wanted.flat_map(|server| self.rows_of(server, columns)).collect()
+        let wanted =
+            servers.iter().filter(|server| MatrixFilter::includes(filter.servers, &server.name));
+        wanted.flat_map(|server| self.rows_of_server(server, columns)).collect()
     }
 
-    fn servers(&self, columns: &[Column]) -> BTreeSet<Server> {
+    fn servers(&self, columns: &[MatrixColumn]) -> BTreeSet<MatrixServer> {
         let named = self.rules().map(GatewayRules::named_servers).unwrap_or_default();
-        let shared = self.shared.iter().map(String::as_str).chain(named);
-        let mut servers: BTreeSet<Server> =
-            shared.map(|name| Server { name: name.to_owned(), private_to: None }).collect();
-        for agent in columns.iter().filter_map(|column| self.sound.get(&column.name)) {
-            servers.extend(agent.servers.iter().map(|entry| Server {
+        let shared = self.shared_servers.iter().map(String::as_str).chain(named);
+        let mut servers: BTreeSet<MatrixServer> =
+            shared.map(|name| MatrixServer { name: name.to_owned(), private_to: None }).collect();
+        for agent in columns.iter().filter_map(|column| self.valid_agents.get(&column.name)) {
+            servers.extend(agent.servers.iter().map(|entry| MatrixServer {
                 name: entry.name.clone(),
                 private_to: (entry.launch != ServerLaunch::Shared).then(|| agent.name.to_string()),
             }));
@@ -232,14 +238,15 @@ impl<'r> Known<'r> {
         servers
     }
 
-    fn rows_of(&self, server: &Server, columns: &[Column]) -> Vec<Row> {
-        let mut asked: Vec<(Kind, Option<String>)> = vec![(Kind::Server, None)];
+    fn rows_of_server(&self, server: &MatrixServer, columns: &[MatrixColumn]) -> Vec<MatrixRow> {
+        let mut asked: Vec<(RowKind, Option<String>)> = vec![(RowKind::Server, None)];
         for name in self.named_tools(server, columns) {
-            let kind = if Pattern::new(&name).is_literal() { Kind::Tool } else { Kind::Pattern };
+            let kind =
+                if Pattern::new(&name).is_literal() { RowKind::Tool } else { RowKind::Pattern };
             asked.push((kind, Some(name)));
         }
-        asked.push((Kind::OtherTools, Some(UNNAMED.to_owned())));
-        let row = |(kind, tool): (Kind, Option<String>)| Row {
+        asked.push((RowKind::OtherTools, Some(OTHER_TOOLS.to_owned())));
+        let row = |(kind, tool): (RowKind, Option<String>)| MatrixRow {
             kind,
             server: Some(server.name.clone()),
             private_to: server.private_to.clone(),
@@ -252,9 +259,16 @@ impl<'r> Known<'r> {
         asked.into_iter().map(row).collect()
     }
 
-    /// An agent's own server exists for nobody else, and hides a shared one of the same name from its owner.
-    fn cell(&self, column: &Column, server: &Server, tool: Option<&str>) -> Option<Cell> {
-        let own = self.sound.get(&column.name).is_some_and(|agent| {
+    /// Evaluates one cell; `None` if the server does not exist for the agent.
+    ///
+    /// A server that an agent declares exists only for that agent and hides a shared one of the same name.
+    fn cell(
+        &self,
+        column: &MatrixColumn,
+        server: &MatrixServer,
+        tool: Option<&str>,
+    ) -> Option<MatrixCell> {
+        let own = self.valid_agents.get(&column.name).is_some_and(|agent| {
             let private = |launch: &ServerLaunch| *launch != ServerLaunch::Shared;
             agent.servers.iter().any(|entry| entry.name == server.name && private(&entry.launch))
         });
@@ -262,12 +276,12 @@ impl<'r> Known<'r> {
             Some(owner) => *owner == column.name,
             None => !own,
         };
-        let judged = exists.then(|| self.rights.judge_mcp(&column.name, &server.name, tool));
-        judged?.ok().map(Cell::from)
+        let verdict = exists.then(|| self.rights.evaluate_mcp(&column.name, &server.name, tool));
+        verdict?.ok().map(MatrixCell::from)
     }
 
-    /// Tools and patterns that some file names for this server.
-    fn named_tools(&self, server: &Server, columns: &[Column]) -> BTreeSet<String> {
+    /// Returns the tools and patterns of a server that a file names.
+    fn named_tools(&self, server: &MatrixServer, columns: &[MatrixColumn]) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         if let (None, Some(rules)) = (&server.private_to, self.rules()) {
             names.extend(rules.tool_patterns(&server.name).map(str::to_owned));
@@ -275,7 +289,7 @@ impl<'r> Known<'r> {
         let owners = columns
             .iter()
             .filter(|column| server.private_to.as_ref().is_none_or(|owner| *owner == column.name));
-        for agent in owners.filter_map(|column| self.sound.get(&column.name)) {
+        for agent in owners.filter_map(|column| self.valid_agents.get(&column.name)) {
             if agent.servers.iter().any(|entry| entry.name == server.name) {
                 names.extend(tools_named_by(agent, &server.name));
             }
@@ -285,7 +299,7 @@ impl<'r> Known<'r> {
     }
 }
 
-/// Built-in tools that an agent has, or that its file takes away.
+/// Returns the built-in tools that the agent has, or that its file denies or excludes.
 fn named_builtins(agent: &Agent) -> Vec<String> {
     let refs = agent.policy.tools_exclude.iter().chain(agent.tools.iter().flatten());
     let literal = |tool: &ToolRef| match tool {
@@ -301,7 +315,7 @@ fn named_builtins(agent: &Agent) -> Vec<String> {
         .collect()
 }
 
-/// Tools of a server that an agent's file names.
+/// Returns the tools of a server that the agent's file names.
 fn tools_named_by(agent: &Agent, server: &str) -> Vec<String> {
     let policy = &agent.policy;
     let refs = policy.tools_allowed.iter().flatten().chain(&policy.tools_exclude);
@@ -317,8 +331,8 @@ fn tools_named_by(agent: &Agent, server: &str) -> Vec<String> {
     written.chain(permissions.filter_map(tool_of)).collect()
 }
 
-impl From<Evaluation> for Cell {
-    fn from(evaluation: Evaluation) -> Self {
+impl From<Verdict> for MatrixCell {
+    fn from(evaluation: Verdict) -> Self {
         Self {
             decision: evaluation.decision,
             rule: evaluation.rule.path.to_string(),

@@ -1,20 +1,20 @@
-//! Finding the run that is meant, and choosing the form.
+//! Selects the run and the output format.
 
 use clap::Args;
 use serde_json::Value;
 
-use super::super::exit::Exit;
-use super::super::render;
-use super::super::runs::{names_run, table};
+use super::super::runs::{matches_run_id, table};
 use super::{page, text, timing};
-use crate::base::one_line;
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::output;
 use crate::config::Settings;
-use crate::record::{RunStory, event_path, read_stories};
-use crate::worker::RunCard;
+use crate::events::{RunTimeline, event_path, read_timelines};
+use crate::runs::RunEntry;
+use crate::util::one_line;
 
 /// `adjutant runs show`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ShowRun {
+pub(crate) struct ShowRun {
     /// The run's id, or as much of its beginning or end as makes it unique; `last` for the newest
     run: String,
     /// Print JSON for a program
@@ -28,33 +28,33 @@ pub(in crate::cli) struct ShowRun {
     timing: bool,
 }
 
-pub(in crate::cli) fn show(settings: &Settings, arguments: &ShowRun) -> Exit {
-    let stories = match read_stories(&event_path(&settings.data_dir()), None) {
+pub(crate) fn show(settings: &Settings, arguments: &ShowRun) -> ExitStatus {
+    let stories = match read_timelines(&event_path(&settings.data_dir()), None) {
         Ok(stories) => stories,
-        Err(error) => return no(format_args!("the events cannot be read: {error}")),
+        Err(error) => return fail(format_args!("the events cannot be read: {error}")),
     };
-    let found: Vec<&RunStory> = match arguments.run.as_str() {
+    let found: Vec<&RunTimeline> = match arguments.run.as_str() {
         "last" => stories.last().into_iter().collect(),
-        wanted => stories.iter().filter(|story| names_run(wanted, story.run_id)).collect(),
+        wanted => stories.iter().filter(|story| matches_run_id(wanted, story.run_id)).collect(),
     };
     match found.as_slice() {
-        [] => no(format_args!(
+        [] => fail(format_args!(
             "no run `{}` is recorded: `adjutant runs list --all` shows what is",
             one_line(&arguments.run)
         )),
         [story] => {
             if arguments.json {
-                render::json(story);
+                output::print_json(story);
             } else if arguments.timing {
-                render::data(timing::text(story));
+                output::print(timing::format_timing(story));
             } else if arguments.html {
-                render::data(page::html(story, &family(story, &stories)));
+                output::print(page::to_html(story, &related_runs(story, &stories)));
             } else {
-                render::data(text::story(story).trim_end());
+                output::print(text::format_run(story).trim_end());
             }
-            Exit::Success
+            ExitStatus::Success
         }
-        several => no(format_args!(
+        several => fail(format_args!(
             "`{}` could be any of {} runs: give more of the id",
             one_line(&arguments.run),
             several.len()
@@ -62,48 +62,47 @@ pub(in crate::cli) fn show(settings: &Settings, arguments: &ShowRun) -> Exit {
     }
 }
 
-/// The newest runs of the record, the newest first, as lines of a table.
-/// What waits for a call comes with them.
-pub(in crate::cli) fn recent(settings: &Settings, waiting: &[RunCard], json: bool) -> Exit {
+/// Prints the newest 50 recorded runs, newest first, and the idle processes.
+pub(crate) fn print_recent(settings: &Settings, waiting: &[RunEntry], json: bool) -> ExitStatus {
     const MOST: usize = 50;
-    let mut stories = match read_stories(&event_path(&settings.data_dir()), None) {
+    let mut stories = match read_timelines(&event_path(&settings.data_dir()), None) {
         Ok(stories) => stories,
-        Err(error) => return no(format_args!("the events cannot be read: {error}")),
+        Err(error) => return fail(format_args!("the events cannot be read: {error}")),
     };
     stories.reverse();
     stories.truncate(MOST);
     if json {
-        render::json(&everything(&stories, waiting));
-        return Exit::Success;
+        output::print_json(&recent_json(&stories, waiting));
+        return ExitStatus::Success;
     }
     if stories.is_empty() {
-        render::talk("no run is recorded");
+        output::print_message("no run is recorded");
     } else {
-        render::data(text::table(&stories));
+        output::print(text::table(&stories));
     }
     if !waiting.is_empty() {
-        render::talk("these processes wait for a call:");
-        render::data(table(waiting));
+        output::print_message("these processes wait for a call:");
+        output::print(table(waiting));
     }
-    Exit::Success
+    ExitStatus::Success
 }
 
-fn everything(stories: &[RunStory], waiting: &[RunCard]) -> Vec<Value> {
+fn recent_json(stories: &[RunTimeline], waiting: &[RunEntry]) -> Vec<Value> {
     let runs = stories.iter().filter_map(|story| serde_json::to_value(story).ok());
     runs.chain(waiting.iter().filter_map(|card| serde_json::to_value(card).ok())).collect()
 }
 
-/// The runs that hang on the same session of the caller, this one among them.
-fn family<'a>(story: &RunStory, stories: &'a [RunStory]) -> Vec<&'a RunStory> {
-    let session = story.caller_text("session_id");
-    let is_near = |other: &&RunStory| {
+/// Returns the runs of the same main session, including this one.
+fn related_runs<'a>(story: &RunTimeline, stories: &'a [RunTimeline]) -> Vec<&'a RunTimeline> {
+    let session = story.caller_field("session_id");
+    let is_near = |other: &&RunTimeline| {
         other.run_id == story.run_id
-            || (session.is_some() && other.caller_text("session_id") == session)
+            || (session.is_some() && other.caller_field("session_id") == session)
     };
     stories.iter().filter(is_near).collect()
 }
 
-fn no(text: impl std::fmt::Display) -> Exit {
-    render::problem(text);
-    Exit::Failure
+fn fail(text: impl std::fmt::Display) -> ExitStatus {
+    output::print_error(text);
+    ExitStatus::Failure
 }

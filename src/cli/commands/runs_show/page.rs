@@ -1,120 +1,114 @@
-//! A run as a page: everything in one file, nothing fetched, readable in light and dark, without a script.
+//! A run as a self-contained HTML page without scripts or external resources.
 
-use std::fmt::Write;
+use maud::{Markup, html};
 
-use super::text::{duration, since, spent};
-use crate::base::{one_line, shorten};
-use crate::record::{RunStory, Step, StepKind};
+use super::text::{elapsed_ms, format_usage};
+use crate::cli::format::{format_duration, format_time};
+use crate::cli::html_page::{HtmlPage, page_text};
+use crate::events::{RunTimeline, TimelineStep, TimelineStepKind};
+use crate::util::shorten;
 
-const STYLE: &str = include_str!("../../story/page.css");
-/// The picture's own measure; it grows and shrinks with the window.
+/// Width of the SVG view box; the image scales with the window.
 const WIDTH: u64 = 1_040;
-/// Where the bars begin, right of their names.
-const LEFT: u64 = 210;
-const ROW: u64 = 24;
-const BOX: u64 = 44;
-/// More would be no picture any more; the table below has all.
-const MOST_BARS: usize = 200;
-const MOST_RELATIVES: usize = 40;
+/// Left edge of the bars, to the right of their labels.
+const BARS_LEFT: u64 = 210;
+const ROW_HEIGHT: u64 = 24;
+const BOX_HEIGHT: u64 = 44;
+/// Limit on bars in the time line; the table below it has all steps.
+const MAX_BARS: usize = 200;
+const MAX_RELATED_RUNS: usize = 40;
 
-pub(super) fn html(story: &RunStory, family: &[&RunStory]) -> String {
-    let mut page = String::new();
-    let name = escape(&story.agent);
-    let _ = write!(
-        page,
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>Run of {name}</title>\n<style>\n{STYLE}</style>\n\
-         <h1>{name}: {}</h1>\n<p class=\"sub\">run {}, {}</p>\n{}\
-         <h2>Who called whom</h2>\n{}<h2>When</h2>\n{}{}<h2>Step by step</h2>\n{}</html>",
-        outcome(story),
-        story.run_id,
-        story.queued.strftime("%Y-%m-%d %H:%M:%S UTC"),
-        facts(story),
-        tree(story, family),
-        time_line(story),
-        legend(),
-        table(story),
-    );
-    page
+pub(crate) fn to_html(story: &RunTimeline, family: &[&RunTimeline]) -> String {
+    let body = html! {
+        h1 { (page_text(&story.agent)) ": " (outcome(story)) }
+        p.sub { "run " (story.run_id) ", " (format_time(story.queued)) }
+        (facts(story))
+        h2 { "Who called whom" }
+        (draw_call_tree(story, family))
+        h2 { "When" }
+        (draw_timeline(story))
+        (legend())
+        h2 { "Step by step" }
+        (steps_table(story))
+    };
+    let title = format!("Run of {}", story.agent);
+    HtmlPage { title: &title, style: include_str!("page.css"), script: None, body }.render()
 }
 
-fn outcome(story: &RunStory) -> String {
+fn outcome(story: &RunTimeline) -> Markup {
     match story.outcome.as_deref() {
-        Some("SUCCESS") => "<span class=\"good\">SUCCESS</span>".to_owned(),
-        Some(code) => format!("<span class=\"bad\">{}</span>", escape(code)),
-        None => "still running".to_owned(),
+        Some("SUCCESS") => html! { span.good { "SUCCESS" } },
+        Some(code) => html! { span.bad { (page_text(code)) } },
+        None => html! { "still running" },
     }
 }
 
-fn facts(story: &RunStory) -> String {
-    let mut rows = vec![("took", story.duration_ms.map_or_else(|| "-".to_owned(), duration))];
-    rows.push(("spent", spent(story)));
-    rows.extend(story.error.as_ref().map(|error| ("why", one_line(error))));
+fn facts(story: &RunTimeline) -> Markup {
+    let mut rows =
+        vec![("took", story.duration_ms.map_or_else(|| "-".to_owned(), format_duration))];
+    rows.push(("spent", format_usage(story)));
+    rows.extend(story.error.as_ref().map(|error| ("why", error.clone())));
     rows.extend(story.session_id.as_ref().map(|id| ("conversation", id.clone())));
     rows.extend(story.transcript.as_ref().map(|path| ("transcript", path.clone())));
-    let rows: Vec<String> = rows
-        .iter()
-        .map(|(word, value)| format!("<dt>{word}</dt><dd>{}</dd>", escape(value)))
-        .collect();
-    format!("<dl>{}</dl>\n", rows.concat())
+    html! {
+        dl { @for (word, value) in &rows { dt { (word) } dd { (page_text(value)) } } }
+    }
 }
 
-/// A box in the picture of the tree.
-struct Person {
+/// A box in the call tree.
+struct AgentBox {
     depth: u64,
     name: String,
     about: String,
     is_own: bool,
 }
 
-/// The caller on the left, its runs in the middle, their own subagents on the right.
-fn tree(story: &RunStory, family: &[&RunStory]) -> String {
-    let people = people(story, family);
-    let height = people.len() as u64 * (BOX + 14) + 4;
-    let mut picture = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Who called whom\">\n"
-    );
+/// Draws the call tree: caller on the left, its runs in the middle, their subagents on the right.
+fn draw_call_tree(story: &RunTimeline, family: &[&RunTimeline]) -> Markup {
+    let people = call_tree_boxes(story, family);
+    let height = people.len() as u64 * (BOX_HEIGHT + 14) + 4;
     let mut parents: Vec<u64> = Vec::new();
+    let mut placed = Vec::new();
     for (row, person) in people.iter().enumerate() {
-        let top = row as u64 * (BOX + 14) + 2;
-        let left = person.depth * 190 + 2;
+        let top = row as u64 * (BOX_HEIGHT + 14) + 2;
         parents.truncate(usize::try_from(person.depth).unwrap_or_default());
-        if let Some(parent) = parents.last() {
-            let (x, y) = (left - 170, top + BOX / 2);
-            let _ = writeln!(picture, "<path class=\"link\" d=\"M{x} {parent}V{y}H{left}\"/>");
-        }
-        parents.push(top + BOX);
-        let own = if person.is_own { " own" } else { "" };
-        let _ = writeln!(
-            picture,
-            "<rect class=\"box{own}\" x=\"{left}\" y=\"{top}\" width=\"330\" height=\"{BOX}\" rx=\"6\"/>\
-             <text x=\"{x}\" y=\"{name_y}\">{}</text><text class=\"dim\" x=\"{x}\" y=\"{about_y}\">{}</text>",
-            escape(&shorten(&person.name, 40)),
-            escape(&shorten(&person.about, 48)),
-            x = left + 12,
-            name_y = top + 19,
-            about_y = top + 36,
-        );
+        placed.push((person, top, parents.last().copied()));
+        parents.push(top + BOX_HEIGHT);
     }
-    picture.push_str("</svg>\n");
-    picture
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label="Who called whom" {
+            @for (person, top, parent) in placed { (draw_agent_box(person, top, parent)) }
+        }
+    }
 }
 
-fn people(story: &RunStory, family: &[&RunStory]) -> Vec<Person> {
+/// Draws one box, with a line to the bottom of its parent.
+fn draw_agent_box(person: &AgentBox, top: u64, parent: Option<u64>) -> Markup {
+    let left = person.depth * 190 + 2;
+    let class = if person.is_own { "box own" } else { "box" };
+    html! {
+        @if let Some(parent) = parent {
+            path.link d=(format!("M{} {parent}V{}H{left}", left - 170, top + BOX_HEIGHT / 2)) {}
+        }
+        rect class=(class) x=(left) y=(top) width="330" height=(BOX_HEIGHT) rx="6" {}
+        text x=(left + 12) y=(top + 19) { (page_text(&shorten(&person.name, 40))) }
+        text.dim x=(left + 12) y=(top + 36) { (page_text(&shorten(&person.about, 48))) }
+    }
+}
+
+fn call_tree_boxes(story: &RunTimeline, family: &[&RunTimeline]) -> Vec<AgentBox> {
     let session =
-        story.caller_text("session_id").map_or_else(String::new, |id| format!("session {id}"));
+        story.caller_field("session_id").map_or_else(String::new, |id| format!("session {id}"));
     let mut people =
-        vec![Person { depth: 0, name: "main".to_owned(), about: session, is_own: false }];
+        vec![AgentBox { depth: 0, name: "main".to_owned(), about: session, is_own: false }];
     let mut native: Option<&str> = None;
-    let mut runs: Vec<&RunStory> = family.to_vec();
-    runs.sort_by_key(|run| (run.caller_text("agent_id").unwrap_or_default(), run.queued));
-    for run in runs.into_iter().take(MOST_RELATIVES) {
-        let instance = run.caller_text("agent_id");
+    let mut runs: Vec<&RunTimeline> = family.to_vec();
+    runs.sort_by_key(|run| (run.caller_field("agent_id").unwrap_or_default(), run.queued));
+    for run in runs.into_iter().take(MAX_RELATED_RUNS) {
+        let instance = run.caller_field("agent_id");
         if instance.is_some() && instance != native {
             let about = format!("subagent {}", instance.unwrap_or_default());
-            people.push(Person {
+            people.push(AgentBox {
                 depth: 1,
                 name: run.caller_name().to_owned(),
                 about,
@@ -127,18 +121,18 @@ fn people(story: &RunStory, family: &[&RunStory]) -> Vec<Person> {
         }
         native = instance;
         let depth = 1 + u64::from(instance.is_some());
-        let took = run.duration_ms.map_or_else(|| "running".to_owned(), duration);
+        let took = run.duration_ms.map_or_else(|| "running".to_owned(), format_duration);
         let ended = run.outcome.as_deref().unwrap_or("running");
         let about = format!("{ended}, {took}");
         let is_own = run.run_id == story.run_id;
-        people.push(Person { depth, name: run.agent.clone(), about, is_own });
-        let inner = run.steps.iter().filter(|step| step.kind == StepKind::Subagent);
-        people.extend(inner.map(|step| Person {
+        people.push(AgentBox { depth, name: run.agent.clone(), about, is_own });
+        let inner = run.steps.iter().filter(|step| step.kind == TimelineStepKind::Subagent);
+        people.extend(inner.map(|step| AgentBox {
             depth: depth + 1,
             name: step.name.clone(),
             about: format!(
                 "subagent, {}",
-                step.duration_ms.map_or_else(|| "running".to_owned(), duration)
+                step.duration_ms.map_or_else(|| "running".to_owned(), format_duration)
             ),
             is_own: false,
         }));
@@ -146,99 +140,72 @@ fn people(story: &RunStory, family: &[&RunStory]) -> Vec<Person> {
     people
 }
 
-fn time_line(story: &RunStory) -> String {
-    let last = story.steps.iter().map(|step| end_of(story, step)).max().unwrap_or_default();
+fn draw_timeline(story: &RunTimeline) -> Markup {
+    let last = story.steps.iter().map(|step| end_offset_ms(story, step)).max().unwrap_or_default();
     let whole = story.duration_ms.unwrap_or_default().max(last).max(1);
-    let scale = |millis: u64| LEFT + millis.min(whole) * (WIDTH - LEFT - 80) / whole;
-    let bars: Vec<&Step> = story.steps.iter().take(MOST_BARS).collect();
-    let height = (bars.len() as u64 + 1) * ROW + 34;
-    let mut picture =
-        format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Time line\">\n");
-    for part in 0..=4 {
-        let x = scale(whole * part / 4);
-        let _ = writeln!(
-            picture,
-            "<path class=\"grid\" d=\"M{x} 0V{}\"/><text class=\"dim\" x=\"{}\" y=\"{}\">{}</text>",
-            height - 20,
-            x + 3,
-            height - 6,
-            duration(whole * part / 4),
-        );
-    }
-    let ready = story.started.map_or(0, |started| since(story.queued, started));
-    bar(
-        &mut picture,
-        0,
-        "the run",
-        "wait",
-        (scale(0), scale(ready)),
-        &format!("waited {}", duration(ready)),
-    );
+    let scale = |millis: u64| BARS_LEFT + millis.min(whole) * (WIDTH - BARS_LEFT - 80) / whole;
+    let bars: Vec<&TimelineStep> = story.steps.iter().take(MAX_BARS).collect();
+    let height = (bars.len() as u64 + 1) * ROW_HEIGHT + 34;
+    let ready = story.started.map_or(0, |started| elapsed_ms(story.queued, started));
     let took = story.duration_ms.unwrap_or(last);
-    bar(&mut picture, 0, "", "event", (scale(ready), scale(took)), &duration(took));
-    for (row, step) in bars.iter().enumerate() {
-        let began = since(story.queued, step.time);
-        let span = (scale(began), scale(end_of(story, step)));
-        let label = step.duration_ms.map_or_else(String::new, duration);
-        bar(&mut picture, row as u64 + 1, &step.name, class(step.kind), span, &label);
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label="Time line" {
+            @for part in 0..=4 {
+                @let x = scale(whole * part / 4);
+                path.grid d=(format!("M{x} 0V{}", height - 20)) {}
+                text.dim x=(x + 3) y=(height - 6) { (format_duration(whole * part / 4)) }
+            }
+            (draw_bar(0, "the run", "wait", (scale(0), scale(ready)), &format!("waited {}", format_duration(ready))))
+            (draw_bar(0, "", "event", (scale(ready), scale(took)), &format_duration(took)))
+            @for (row, step) in bars.iter().enumerate() {
+                @let began = elapsed_ms(story.queued, step.time);
+                @let span = (scale(began), scale(end_offset_ms(story, step)));
+                @let label = step.duration_ms.map_or_else(String::new, format_duration);
+                (draw_bar(row as u64 + 1, &step.name, css_class(step.kind), span, &label))
+            }
+        }
     }
-    picture.push_str("</svg>\n");
-    picture
 }
 
-fn bar(
-    picture: &mut String,
-    row: u64,
-    name: &str,
-    class: &str,
-    (from, to): (u64, u64),
-    label: &str,
-) {
-    let top = row * ROW + 5;
+fn draw_bar(row: u64, name: &str, class: &str, (from, to): (u64, u64), label: &str) -> Markup {
+    let top = row * ROW_HEIGHT + 5;
     let width = to.saturating_sub(from).max(3);
-    let text = top + 12;
-    let _ = writeln!(
-        picture,
-        "<rect class=\"{class}\" x=\"{from}\" y=\"{top}\" width=\"{width}\" height=\"15\" rx=\"2\"><title>{label}</title></rect>\
-         <text x=\"0\" y=\"{text}\">{}</text>",
-        escape(&shorten(name, 30)),
-    );
-    if class != "wait" {
-        let after = from + width + 6;
-        let _ = writeln!(picture, "<text class=\"dim\" x=\"{after}\" y=\"{text}\">{label}</text>");
+    html! {
+        rect class=(class) x=(from) y=(top) width=(width) height="15" rx="2" { title { (label) } }
+        text x="0" y=(top + 12) { (page_text(&shorten(name, 30))) }
+        @if class != "wait" {
+            text.dim x=(from + width + 6) y=(top + 12) { (label) }
+        }
     }
 }
 
-fn end_of(story: &RunStory, step: &Step) -> u64 {
-    since(story.queued, step.time) + step.duration_ms.unwrap_or_default()
+fn end_offset_ms(story: &RunTimeline, step: &TimelineStep) -> u64 {
+    elapsed_ms(story.queued, step.time) + step.duration_ms.unwrap_or_default()
 }
 
-fn class(kind: StepKind) -> &'static str {
+fn css_class(kind: TimelineStepKind) -> &'static str {
     match kind {
-        StepKind::Tool => "tool",
-        StepKind::Running => "running",
-        StepKind::Failed => "failed",
-        StepKind::Denied => "denied",
-        StepKind::Subagent => "subagent",
-        StepKind::Event => "event",
+        TimelineStepKind::Tool => "tool",
+        TimelineStepKind::Running => "running",
+        TimelineStepKind::Failed => "failed",
+        TimelineStepKind::Denied => "denied",
+        TimelineStepKind::Subagent => "subagent",
+        TimelineStepKind::Event => "event",
     }
 }
 
-fn word(kind: StepKind) -> &'static str {
+fn status_word(kind: TimelineStepKind) -> &'static str {
     match kind {
-        StepKind::Tool => "ran",
-        StepKind::Running => "running",
-        StepKind::Failed => "failed",
-        StepKind::Denied => "denied",
-        StepKind::Subagent => "subagent",
-        StepKind::Event => "",
+        TimelineStepKind::Tool => "ran",
+        TimelineStepKind::Running => "running",
+        TimelineStepKind::Failed => "failed",
+        TimelineStepKind::Denied => "denied",
+        TimelineStepKind::Subagent => "subagent",
+        TimelineStepKind::Event => "",
     }
 }
 
-fn legend() -> String {
-    let entry = |name: &str, word: &str| {
-        format!("<span><i style=\"color:var(--{name})\"></i>{word}</span>")
-    };
+fn legend() -> Markup {
     let entries = [
         ("tool", "tool"),
         ("failed", "failed"),
@@ -246,33 +213,28 @@ fn legend() -> String {
         ("sub", "subagent"),
         ("event", "event"),
     ];
-    let all: Vec<String> = entries.iter().map(|(name, word)| entry(name, word)).collect();
-    format!("<div class=\"legend\">{}</div>\n", all.concat())
-}
-
-fn table(story: &RunStory) -> String {
-    let mut rows = String::new();
-    for step in &story.steps {
-        let _ = writeln!(
-            rows,
-            "<tr><td class=\"num\">+{}</td><td class=\"num\">{}</td><td>{}</td><td class=\"dim\">{}</td><td class=\"about\">{}</td></tr>",
-            duration(since(story.queued, step.time)),
-            step.duration_ms.map_or_else(String::new, duration),
-            escape(&step.name),
-            word(step.kind),
-            escape(&step.about),
-        );
+    html! {
+        .legend {
+            @for (name, word) in entries { span { i style={ "color:var(--" (name) ")" } {} (word) } }
+        }
     }
-    format!(
-        "<table><thead><tr><th>at</th><th>took</th><th>what</th><th></th><th>about</th></tr></thead>\n<tbody>\n{rows}</tbody></table>\n"
-    )
 }
 
-/// What an agent wrote is text here, never markup.
-fn escape(text: &str) -> String {
-    one_line(text)
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+fn steps_table(story: &RunTimeline) -> Markup {
+    html! {
+        table {
+            thead { tr { th { "at" } th { "took" } th { "what" } th {} th { "about" } } }
+            tbody {
+                @for step in &story.steps {
+                    tr {
+                        td.num { "+" (format_duration(elapsed_ms(story.queued, step.time))) }
+                        td.num { (step.duration_ms.map_or_else(String::new, format_duration)) }
+                        td { (page_text(&step.name)) }
+                        td.dim { (status_word(step.kind)) }
+                        td.about { (page_text(&step.about)) }
+                    }
+                }
+            }
+        }
+    }
 }

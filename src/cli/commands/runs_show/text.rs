@@ -1,65 +1,62 @@
-//! A run for a terminal: when it waited and worked, what it used, what it was refused, what it cost.
+//! Text output of a run: times, steps, denials, usage and cost.
 
 use std::fmt::Write;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 
-use super::super::fit::fit_around;
-use crate::base::{Timestamp, one_line, shorten};
-use crate::record::{RunStory, Step, StepKind};
+use crate::cli::format::{format_duration, format_time, format_usd, plural};
+use crate::cli::table::{align_right, fit_width_around, plain_table};
+use crate::events::{RunTimeline, TimelineStep, TimelineStepKind};
+use crate::util::{Timestamp, one_line, shorten};
 
-pub(super) fn story(story: &RunStory) -> String {
+pub(crate) fn format_run(story: &RunTimeline) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "run      {}", story.run_id);
     let _ = writeln!(text, "agent    {}", one_line(&story.agent));
-    let _ = writeln!(text, "caller   {}", caller(story));
-    let _ = writeln!(text, "outcome  {}", outcome(story));
-    let _ = writeln!(text, "time     {}", times(story));
-    let _ = writeln!(text, "spent    {}", spent(story));
+    let _ = writeln!(text, "caller   {}", format_caller(story));
+    let _ = writeln!(text, "outcome  {}", format_outcome(story));
+    let _ = writeln!(text, "time     {}", format_times(story));
+    let _ = writeln!(text, "spent    {}", format_usage(story));
     if let Some(path) = &story.transcript {
         let _ = writeln!(text, "record   {}", one_line(path));
     }
     if !story.steps.is_empty() {
-        let _ = write!(text, "\n{}", steps(story));
+        let _ = write!(text, "\n{}", steps_table(story));
     }
     text
 }
 
-pub(super) fn table(stories: &[RunStory]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(NOTHING)
-        .set_header(["RUN", "AGENT", "CALLER", "BEGAN", "TOOK", "COST", "OUTCOME"]);
+pub(crate) fn table(stories: &[RunTimeline]) -> Table {
+    let mut table = plain_table(["RUN", "AGENT", "CALLER", "BEGAN", "TOOK", "COST", "OUTCOME"]);
     for story in stories {
         table.add_row([
             story.run_id.to_string(),
             shorten(&one_line(&story.agent), 24),
             shorten(&one_line(story.caller_name()), 24),
             story.queued.strftime("%m-%d %H:%M:%S").to_string(),
-            story.duration_ms.map_or_else(|| "-".to_owned(), duration),
-            story.cost_usd.map_or_else(|| "-".to_owned(), |cost| format!("${cost:.4}")),
+            story.duration_ms.map_or_else(|| "-".to_owned(), format_duration),
+            story.cost_usd.map_or_else(|| "-".to_owned(), format_usd),
             story.outcome.clone().unwrap_or_else(|| "running".to_owned()),
         ]);
     }
-    fit_around(&mut table, 0);
+    fit_width_around(&mut table, 0);
     table
 }
 
-fn caller(story: &RunStory) -> String {
+fn format_caller(story: &RunTimeline) -> String {
     let mut text = one_line(story.caller_name());
-    if let Some(known_by) = story.caller_text("known_by") {
+    if let Some(known_by) = story.caller_field("known_by") {
         let _ = write!(text, " ({})", one_line(known_by));
     }
     for (word, key) in [("agent", "agent_id"), ("session", "session_id"), ("call", "tool_use_id")] {
-        if let Some(id) = story.caller_text(key) {
+        if let Some(id) = story.caller_field(key) {
             let _ = write!(text, ", {word} {}", one_line(id));
         }
     }
     text
 }
 
-fn outcome(story: &RunStory) -> String {
+fn format_outcome(story: &RunTimeline) -> String {
     let word = story.outcome.as_deref().unwrap_or("still running");
     match &story.error {
         Some(error) => format!("{word}: {}", shorten(&one_line(error), 300)),
@@ -67,30 +64,30 @@ fn outcome(story: &RunStory) -> String {
     }
 }
 
-fn times(story: &RunStory) -> String {
-    let began = story.queued.strftime("%Y-%m-%d %H:%M:%S UTC");
-    let waited = story.started.map(|started| since(story.queued, started));
-    let mut text = began.to_string();
+fn format_times(story: &RunTimeline) -> String {
+    let mut text = format_time(story.queued);
+    let waited = story.started.map(|started| elapsed_ms(story.queued, started));
     if let Some(waited) = waited {
-        let _ = write!(text, ", process after {}", duration(waited));
+        let _ = write!(text, ", process after {}", format_duration(waited));
     }
     if let Some(took) = story.duration_ms {
-        let _ = write!(text, ", {} in all", duration(took));
+        let _ = write!(text, ", {} in all", format_duration(took));
     }
     text
 }
 
-pub(super) fn spent(story: &RunStory) -> String {
+pub(crate) fn format_usage(story: &RunTimeline) -> String {
     let mut parts = Vec::new();
-    parts.extend(story.cost_usd.map(|cost| format!("${cost:.4}")));
+    parts.extend(story.cost_usd.map(format_usd));
     parts.extend(story.turns.map(|turns| plural(turns, "turn")));
     let tokens = |key: &str| story.tokens.get(key).copied().unwrap_or_default();
     if !story.tokens.is_empty() {
         parts.push(format!("{} tokens read, {} written", tokens("input"), tokens("output")));
     }
-    let tools = story.count(StepKind::Tool) + story.count(StepKind::Failed);
-    parts.push(plural(tools as u64, "tool call"));
-    for (kind, word) in [(StepKind::Failed, "failed"), (StepKind::Denied, "denied")] {
+    let tools = story.count(TimelineStepKind::Tool) + story.count(TimelineStepKind::Failed);
+    parts.push(plural(tools, "tool call"));
+    for (kind, word) in [(TimelineStepKind::Failed, "failed"), (TimelineStepKind::Denied, "denied")]
+    {
         let count = story.count(kind);
         if count > 0 {
             parts.push(format!("{count} {word}"));
@@ -99,49 +96,33 @@ pub(super) fn spent(story: &RunStory) -> String {
     parts.join(", ")
 }
 
-fn steps(story: &RunStory) -> Table {
-    let mut table = Table::new();
-    table.load_preset(NOTHING).set_header(["AT", "TOOK", "WHAT", ""]);
-    for column in table.column_iter_mut().take(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+fn steps_table(story: &RunTimeline) -> Table {
+    let mut table = plain_table(["AT", "TOOK", "WHAT", ""]);
+    align_right(&mut table, &[0, 1]);
     for step in &story.steps {
-        let took = step.duration_ms.map_or_else(String::new, duration);
-        let at = format!("+{}", duration(since(story.queued, step.time)));
-        table.add_row([at, took, what(step), shorten(&one_line(&step.about), 160)]);
+        let took = step.duration_ms.map_or_else(String::new, format_duration);
+        let at = format!("+{}", format_duration(elapsed_ms(story.queued, step.time)));
+        table.add_row([at, took, step_label(step), shorten(&one_line(&step.about), 160)]);
     }
     table
 }
 
-fn what(step: &Step) -> String {
+fn step_label(step: &TimelineStep) -> String {
     let name = one_line(&step.name);
     let name = match &step.within {
         Some(agent) => format!("{}: {name}", one_line(agent)),
         None => name,
     };
     match step.kind {
-        StepKind::Tool | StepKind::Event => name,
-        StepKind::Running => format!("{name} (running)"),
-        StepKind::Failed => format!("{name} (failed)"),
-        StepKind::Denied => format!("{name} (denied)"),
-        StepKind::Subagent => format!("subagent {name}"),
+        TimelineStepKind::Tool | TimelineStepKind::Event => name,
+        TimelineStepKind::Running => format!("{name} (running)"),
+        TimelineStepKind::Failed => format!("{name} (failed)"),
+        TimelineStepKind::Denied => format!("{name} (denied)"),
+        TimelineStepKind::Subagent => format!("subagent {name}"),
     }
 }
 
-/// The milliseconds between two moments; none where the clock went back.
-pub(super) fn since(from: Timestamp, to: Timestamp) -> u64 {
+/// Returns the milliseconds between two timestamps; 0 if the clock was set back.
+pub(crate) fn elapsed_ms(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.duration_since(from).as_millis()).unwrap_or_default()
-}
-
-/// `240 ms`, `12.3 s`, `4 min 5 s`.
-pub(super) fn duration(millis: u64) -> String {
-    match millis {
-        0..1_000 => format!("{millis} ms"),
-        1_000..60_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
-        _ => format!("{} min {} s", millis / 60_000, millis % 60_000 / 1_000),
-    }
-}
-
-fn plural(count: u64, word: &str) -> String {
-    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
 }

@@ -1,11 +1,11 @@
-//! Where the time of a call went, as bars for a terminal.
+//! Time per phase of a run, as a bar chart for the terminal.
 
-use crate::record::RunStory;
+use crate::events::RunTimeline;
 
-const WIDEST: f64 = 40.0;
+const MAX_BAR_WIDTH: f64 = 40.0;
 
-/// One line for each step that took time; what is between them is the rest.
-pub(super) fn text(story: &RunStory) -> String {
+/// Formats one line per phase; `rest` is the time that no phase accounts for.
+pub(crate) fn format_timing(story: &RunTimeline) -> String {
     let spans: Vec<(&str, f64)> = story
         .timing_ms
         .iter()
@@ -20,7 +20,7 @@ pub(super) fn text(story: &RunStory) -> String {
     let rest = (whole - known).max(0.0);
     let mut lines = String::new();
     for (name, time) in spans.into_iter().chain([("rest", rest)]) {
-        let share = (time / whole.max(0.1) * WIDEST).clamp(0.0, WIDEST);
+        let share = (time / whole.max(0.1) * MAX_BAR_WIDTH).clamp(0.0, MAX_BAR_WIDTH);
         let bar: String =
             (0_u8..40).take_while(|column| f64::from(*column) < share).map(|_| '#').collect();
         lines.push_str(&format!("{:<12} {time:>10.1} ms  {bar}\n", name.replace('_', " ")));

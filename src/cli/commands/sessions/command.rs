@@ -1,4 +1,4 @@
-//! `adjutant sessions list`, `show`, `forget` and `prune`: the conversations that go on.
+//! `adjutant sessions`: lists, shows, forgets and prunes agent sessions.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,25 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::json;
 
-use super::super::exit::Exit;
-use super::super::render;
-use super::text::{counted, details, obituary, spoken, table, transcript_of};
-use crate::base::{now, parse_age};
+use super::text::{find_transcript, format_details, format_forgotten, format_message, table};
 use crate::catalog::Catalog;
+use crate::cli::command::{CliCommand, CommandAccess};
+use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::plural;
+use crate::cli::output;
 use crate::config::Settings;
 use crate::sessions::{
-    Conversation, ConversationName, Exchange, Holder, Listed, SessionStore, last_exchanges,
+    ListedSession, Session, SessionName, SessionStore, TicketHolder, TranscriptMessage,
+    last_messages,
 };
+use crate::util::{now, parse_age};
 
-/// What to do with the conversations of agents with `session: true`.
+/// Show the conversations of agents with `session: true`, and forget them
 #[derive(Debug, Subcommand)]
-pub(in crate::cli) enum SessionsCommand {
+#[command(
+    after_long_help = "Examples:\n  adjutant sessions list\n  adjutant sessions show github@pr-42"
+)]
+pub(crate) enum SessionsCommand {
     /// Show all conversations: how far they have come, what they cost, who is using them
     ///
     /// Exit code 0.
@@ -41,7 +47,7 @@ pub(in crate::cli) enum SessionsCommand {
     Show {
         /// Its name: an agent, or `agent@key`
         #[arg(value_name = "AGENT[@KEY]")]
-        name: ConversationName,
+        name: SessionName,
         /// How many of the last things said
         #[arg(long, default_value_t = 6, value_name = "N")]
         last: usize,
@@ -57,7 +63,7 @@ pub(in crate::cli) enum SessionsCommand {
     Forget {
         /// Their names: an agent, or `agent@key`
         #[arg(value_name = "AGENT[@KEY]", required = true)]
-        names: Vec<ConversationName>,
+        names: Vec<SessionName>,
         /// Print JSON for a program
         #[arg(long)]
         json: bool,
@@ -81,155 +87,178 @@ pub(in crate::cli) enum SessionsCommand {
     },
 }
 
-/// One conversation as JSON: what the store has, and who is using it.
+/// A session as JSON: the stored fields and the run that uses the session.
 #[derive(Serialize)]
-struct ForPrograms<'a> {
+struct SessionReport<'a> {
     #[serde(flatten)]
-    conversation: &'a Conversation,
-    in_use_by: Option<&'a Holder>,
+    conversation: &'a Session,
+    in_use_by: Option<&'a TicketHolder>,
 }
 
-impl<'a> ForPrograms<'a> {
-    fn new(listed: &'a Listed) -> Self {
-        Self { conversation: &listed.conversation, in_use_by: listed.holder.as_ref() }
+impl<'a> SessionReport<'a> {
+    fn new(listed: &'a ListedSession) -> Self {
+        Self { conversation: &listed.session, in_use_by: listed.holder.as_ref() }
     }
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct SessionRow<'a> {
     #[serde(flatten)]
-    listed: ForPrograms<'a>,
+    listed: SessionReport<'a>,
     transcript: Option<PathBuf>,
-    last: Vec<Exchange>,
+    last: Vec<TranscriptMessage>,
 }
 
-pub(in crate::cli) fn run(settings: &Settings, command: &SessionsCommand) -> Exit {
-    let store = SessionStore::open(&settings.data_dir());
-    match command {
-        SessionsCommand::List { json } => list(&store, *json),
-        SessionsCommand::Show { name, last, json } => show(&store, name, *last, *json),
-        SessionsCommand::Forget { names, json } => forget(&store, names, *json),
-        SessionsCommand::Prune { older_than, yes, json } => {
-            let Some(age) = older_than.or_else(|| retention(settings)) else { return no_age() };
-            prune(&store, age, &Consent { given: *yes, json: *json })
+impl CliCommand for SessionsCommand {
+    fn access(&self) -> CommandAccess {
+        match self {
+            Self::List { .. } | Self::Show { .. } => CommandAccess::ReadsOnly,
+            Self::Forget { .. } | Self::Prune { .. } => CommandAccess::ActsOrChanges,
+        }
+    }
+
+    fn run(&self, settings: &Settings) -> ExitStatus {
+        let store = SessionStore::open(&settings.data_dir());
+        match self {
+            Self::List { json } => list(&store, *json),
+            Self::Show { name, last, json } => show(&store, name, *last, *json),
+            Self::Forget { names, json } => forget(&store, names, *json),
+            Self::Prune { older_than, yes, json } => {
+                let Some(age) = older_than.or_else(|| retention(settings)) else {
+                    return missing_age();
+                };
+                prune(&store, age, &Confirmation { confirmed: *yes, json: *json })
+            }
         }
     }
 }
 
-fn no_age() -> Exit {
-    render::problem(
+fn missing_age() -> ExitStatus {
+    output::print_error(
         "how long is long? give `--older-than 30d`, or write `session_retention: 30d` into agents/defaults.yaml",
     );
-    Exit::Usage
+    ExitStatus::Usage
 }
 
-fn list(store: &SessionStore, json: bool) -> Exit {
-    let listing = store.list();
-    warn(&listing.notes);
+fn list(store: &SessionStore, json: bool) -> ExitStatus {
+    let listing = match store.list() {
+        Ok(listing) => listing,
+        Err(error) => return fail(output::error_with_causes(&error)),
+    };
+    print_warnings(&listing.notes);
     if json {
-        render::json(&listing.conversations.iter().map(ForPrograms::new).collect::<Vec<_>>());
-    } else if listing.conversations.is_empty() {
-        render::talk("there are no conversations");
+        output::print_json(&listing.sessions.iter().map(SessionReport::new).collect::<Vec<_>>());
+    } else if listing.sessions.is_empty() {
+        output::print_message("there are no conversations");
     } else {
-        render::data(table(&listing.conversations));
+        output::print(table(&listing.sessions));
     }
-    Exit::Success
+    ExitStatus::Success
 }
 
-fn show(store: &SessionStore, name: &ConversationName, last: usize, json: bool) -> Exit {
-    let listing = store.list();
-    warn(&listing.notes);
-    let found =
-        listing.conversations.into_iter().find(|listed| listed.conversation.name() == *name);
-    let Some(listed) = found else { return unknown(name) };
-    let transcript = transcript_of(&listed.conversation);
-    let said = transcript.as_deref().map_or_else(Vec::new, |path| read(path, last));
+fn show(store: &SessionStore, name: &SessionName, last: usize, json: bool) -> ExitStatus {
+    let listing = match store.list() {
+        Ok(listing) => listing,
+        Err(error) => return fail(output::error_with_causes(&error)),
+    };
+    print_warnings(&listing.notes);
+    let found = listing.sessions.into_iter().find(|listed| listed.session.name() == *name);
+    let Some(listed) = found else { return report_unknown(name) };
+    let transcript = find_transcript(&listed.session);
+    let said = transcript.as_deref().map_or_else(Vec::new, |path| read_messages(path, last));
     if json {
-        let listed = ForPrograms::new(&listed);
-        render::json(&Shown { listed, transcript, last: said });
+        let listed = SessionReport::new(&listed);
+        output::print_json(&SessionRow { listed, transcript, last: said });
     } else {
-        render::data(details(&listed, transcript.as_deref()));
+        output::print(format_details(&listed, transcript.as_deref()));
         for exchange in &said {
-            render::data(spoken(exchange));
+            output::print(format_message(exchange));
         }
     }
-    Exit::Success
+    ExitStatus::Success
 }
 
-fn forget(store: &SessionStore, names: &[ConversationName], json: bool) -> Exit {
+fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> ExitStatus {
     let forgotten = match store.forget(names) {
         Ok(forgotten) => forgotten,
-        Err(error) => return no(render::with_causes(&error)),
+        Err(error) => return fail(output::error_with_causes(&error)),
     };
     for (name, holder) in &forgotten.busy {
-        render::problem(format_args!("`{name}` is in use by {holder}, and was left as it is"));
+        output::print_error(format_args!("`{name}` is in use by {holder}, and was left as it is"));
     }
-    let unknown = forgotten.unknown.iter().map(unknown).next_back();
+    let unknown = forgotten.unknown.iter().map(report_unknown).next_back();
     if json {
-        let names = forgotten.conversations.iter().map(|gone| gone.name().to_string());
-        render::json(&json!({"forgotten": names.collect::<Vec<_>>()}));
+        let names = forgotten.removed.iter().map(|gone| gone.name().to_string());
+        output::print_json(&json!({"forgotten": names.collect::<Vec<_>>()}));
     } else {
-        forgotten.conversations.iter().for_each(|gone| render::data(obituary(gone)));
+        forgotten.removed.iter().for_each(|gone| output::print(format_forgotten(gone)));
     }
     match unknown {
         Some(exit) => exit,
-        None if forgotten.busy.is_empty() => Exit::Success,
-        None => Exit::Failure,
+        None if forgotten.busy.is_empty() => ExitStatus::Success,
+        None => ExitStatus::Failure,
     }
 }
 
-/// Whether things may be changed without a question.
-struct Consent {
-    given: bool,
+/// Confirmation for `prune`; without `--yes` the user is asked, or with `--json` nothing is changed.
+struct Confirmation {
+    confirmed: bool,
     json: bool,
 }
 
-fn prune(store: &SessionStore, age: Duration, consent: &Consent) -> Exit {
+fn prune(store: &SessionStore, age: Duration, consent: &Confirmation) -> ExitStatus {
     let Some(before) = now().checked_sub(age).ok() else {
-        return no("nothing is that old");
+        return fail("nothing is that old");
     };
-    let listing = store.unused_since(before);
-    warn(&listing.notes);
-    let idle: Vec<Listed> =
-        listing.conversations.into_iter().filter(|listed| listed.holder.is_none()).collect();
-    let names: Vec<ConversationName> =
-        idle.iter().map(|listed| listed.conversation.name()).collect();
+    let listing = match store.unused_since(before) {
+        Ok(listing) => listing,
+        Err(error) => return fail(output::error_with_causes(&error)),
+    };
+    print_warnings(&listing.notes);
+    let idle: Vec<ListedSession> =
+        listing.sessions.into_iter().filter(|listed| listed.holder.is_none()).collect();
+    let names: Vec<SessionName> = idle.iter().map(|listed| listed.session.name()).collect();
     if consent.json {
-        return prune_as_json(store, &names, consent.given);
+        return prune_as_json(store, &names, consent.confirmed);
     }
     if idle.is_empty() {
-        render::talk("no conversation is that old");
-        return Exit::Success;
+        output::print_message("no conversation is that old");
+        return ExitStatus::Success;
     }
-    render::data(table(&idle));
-    let question =
-        format!("forget {}? Their transcripts stay with Claude Code.", counted(idle.len()));
-    if !(consent.given || render::ask(&question)) {
-        return no("nothing was changed; `--yes` forgets them without a question");
+    output::print(table(&idle));
+    let question = format!(
+        "forget {}? Their transcripts stay with Claude Code.",
+        plural(idle.len(), "conversation")
+    );
+    if !(consent.confirmed || output::confirm(&question)) {
+        return fail("nothing was changed; `--yes` forgets them without a question");
     }
     match store.forget(&names) {
         Ok(forgotten) => {
-            render::talk(format_args!("{} forgotten", counted(forgotten.conversations.len())));
-            Exit::Success
+            output::print_message(format_args!(
+                "{} forgotten",
+                plural(forgotten.removed.len(), "conversation")
+            ));
+            ExitStatus::Success
         }
-        Err(error) => no(render::with_causes(&error)),
+        Err(error) => fail(output::error_with_causes(&error)),
     }
 }
 
-fn prune_as_json(store: &SessionStore, names: &[ConversationName], given: bool) -> Exit {
+fn prune_as_json(store: &SessionStore, names: &[SessionName], given: bool) -> ExitStatus {
     let plan: Vec<String> = names.iter().map(ToString::to_string).collect();
     if !given {
-        render::json(&json!({"plan": plan, "forgotten": []}));
-        return if plan.is_empty() { Exit::Success } else { Exit::Failure };
+        output::print_json(&json!({"plan": plan, "forgotten": []}));
+        return if plan.is_empty() { ExitStatus::Success } else { ExitStatus::Failure };
     }
     match store.forget(names) {
         Ok(forgotten) => {
             let gone: Vec<String> =
-                forgotten.conversations.iter().map(|gone| gone.name().to_string()).collect();
-            render::json(&json!({"plan": plan, "forgotten": gone}));
-            Exit::Success
+                forgotten.removed.iter().map(|gone| gone.name().to_string()).collect();
+            output::print_json(&json!({"plan": plan, "forgotten": gone}));
+            ExitStatus::Success
         }
-        Err(error) => no(render::with_causes(&error)),
+        Err(error) => fail(output::error_with_causes(&error)),
     }
 }
 
@@ -237,22 +266,22 @@ fn retention(settings: &Settings) -> Option<Duration> {
     Catalog::open(settings).snapshot().orchestration().session_retention
 }
 
-fn unknown(name: &ConversationName) -> Exit {
-    render::problem(format_args!(
+fn report_unknown(name: &SessionName) -> ExitStatus {
+    output::print_error(format_args!(
         "there is no conversation `{name}`; `adjutant sessions list` shows those there are"
     ));
-    Exit::Usage
+    ExitStatus::Usage
 }
 
-fn warn(notes: &[String]) {
+fn print_warnings(notes: &[String]) {
     for note in notes {
-        render::talk(format_args!("warning: {note}"));
+        output::print_message(format_args!("warning: {note}"));
     }
 }
 
-fn no(text: impl Display) -> Exit {
-    render::problem(text);
-    Exit::Failure
+fn fail(text: impl Display) -> ExitStatus {
+    output::print_error(text);
+    ExitStatus::Failure
 }
 
 fn age(text: &str) -> Result<Duration, String> {
@@ -260,9 +289,9 @@ fn age(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "an age is a number and a unit, such as `30d`, `12h` or `45m`".to_owned())
 }
 
-fn read(transcript: &Path, last: usize) -> Vec<Exchange> {
-    last_exchanges(transcript, last).unwrap_or_else(|error| {
-        render::problem(format_args!("the transcript cannot be read: {error}"));
+fn read_messages(transcript: &Path, last: usize) -> Vec<TranscriptMessage> {
+    last_messages(transcript, last).unwrap_or_else(|error| {
+        output::print_error(format_args!("the transcript cannot be read: {error}"));
         Vec::new()
     })
 }

@@ -1,41 +1,35 @@
-//! Conversations in words, for people.
+//! Text output of `adjutant sessions`.
 
 use std::path::{Path, PathBuf};
 
 use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 
-use super::super::fit::fit_around;
-use crate::base::{Timestamp, now, one_line, shorten};
-use crate::sessions::{Conversation, Exchange, Listed, Speaker, State, locate_transcript};
+use crate::cli::format::{format_age, format_time, format_usd};
+use crate::cli::table::{fit_width_around, plain_table};
+use crate::sessions::{
+    ListedSession, Session, SessionState, Speaker, TranscriptMessage, locate_transcript,
+};
+use crate::util::{one_line, shorten};
 
-pub(super) fn table(listed: &[Listed]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(NOTHING).set_header([
-        "CONVERSATION",
-        "STATE",
-        "TURNS",
-        "COST",
-        "LAST USED",
-        "SESSION",
-    ]);
+pub(crate) fn table(listed: &[ListedSession]) -> Table {
+    let mut table = plain_table(["CONVERSATION", "STATE", "TURNS", "COST", "LAST USED", "SESSION"]);
     for one in listed {
-        let conversation = &one.conversation;
+        let conversation = &one.session;
         table.add_row([
             conversation.name().to_string(),
             state(one).to_owned(),
             conversation.turns.to_string(),
-            dollars(conversation.cost_usd),
-            ago(conversation.last_used),
+            format_usd(conversation.cost_usd),
+            format!("{} ago", format_age(conversation.last_used)),
             conversation.session_id.to_string(),
         ]);
     }
-    fit_around(&mut table, 5);
+    fit_width_around(&mut table, 5);
     table
 }
 
-pub(super) fn details(listed: &Listed, transcript: Option<&Path>) -> String {
-    let conversation = &listed.conversation;
+pub(crate) fn format_details(listed: &ListedSession, transcript: Option<&Path>) -> String {
+    let conversation = &listed.session;
     let use_now =
         listed.holder.as_ref().map_or_else(String::new, |holder| format!(", by {holder}"));
     let place = transcript.map_or_else(
@@ -46,11 +40,15 @@ pub(super) fn details(listed: &Listed, transcript: Option<&Path>) -> String {
         ("conversation", conversation.name().to_string()),
         ("state", format!("{}{use_now}", state(listed))),
         ("session", conversation.session_id.to_string()),
-        ("turns", format!("{}, {} in all", conversation.turns, dollars(conversation.cost_usd))),
-        ("created", moment(conversation.created)),
+        ("turns", format!("{}, {} in all", conversation.turns, format_usd(conversation.cost_usd))),
+        ("created", format_time(conversation.created)),
         (
             "last used",
-            format!("{}, {}", moment(conversation.last_used), ago(conversation.last_used)),
+            format!(
+                "{}, {} ago",
+                format_time(conversation.last_used),
+                format_age(conversation.last_used)
+            ),
         ),
         ("last run", conversation.last_run.to_string()),
         ("folder", one_line(&conversation.folder)),
@@ -60,61 +58,39 @@ pub(super) fn details(listed: &Listed, transcript: Option<&Path>) -> String {
     rows.map(|(name, value)| format!("{name:<14}{value}")).join("\n")
 }
 
-pub(super) fn spoken(exchange: &Exchange) -> String {
+pub(crate) fn format_message(exchange: &TranscriptMessage) -> String {
     let who = match exchange.speaker {
         Speaker::Caller => "caller",
         Speaker::Agent => "agent",
     };
-    let at = exchange.at.map_or_else(String::new, |at| format!(", {}", moment(at)));
+    let at = exchange.at.map_or_else(String::new, |at| format!(", {}", format_time(at)));
     format!("\n[{who}{at}]\n{}", exchange.text)
 }
 
-/// What will no longer be remembered, and where it can still be read.
-pub(super) fn obituary(gone: &Conversation) -> String {
-    let place = transcript_of(gone).map_or_else(String::new, |path| {
+/// Formats a forgotten session with the path of its transcript, which is kept.
+pub(crate) fn format_forgotten(gone: &Session) -> String {
+    let place = find_transcript(gone).map_or_else(String::new, |path| {
         format!("; its transcript stays at {}", one_line(&path.to_string_lossy()))
     });
     format!(
         "forgot `{}`: {} turns since {}, {}{place}",
         gone.name(),
         gone.turns,
-        moment(gone.created),
-        dollars(gone.cost_usd)
+        format_time(gone.created),
+        format_usd(gone.cost_usd)
     )
 }
 
-pub(super) fn transcript_of(conversation: &Conversation) -> Option<PathBuf> {
+pub(crate) fn find_transcript(conversation: &Session) -> Option<PathBuf> {
     let (config_dir, folder) =
         (Path::new(&conversation.config_dir), Path::new(&conversation.folder));
     locate_transcript(config_dir, folder, conversation.session_id)
 }
 
-fn state(listed: &Listed) -> &'static str {
-    match (&listed.holder, listed.conversation.state) {
+fn state(listed: &ListedSession) -> &'static str {
+    match (&listed.holder, listed.session.state) {
         (Some(_), _) => "in use",
-        (None, State::Ready) => "ready",
-        (None, State::Starting) => "never completed",
+        (None, SessionState::Ready) => "ready",
+        (None, SessionState::Starting) => "never completed",
     }
-}
-
-fn ago(at: Timestamp) -> String {
-    let seconds = now().duration_since(at).as_secs().max(0);
-    match seconds {
-        0..60 => format!("{seconds}s ago"),
-        60..3_600 => format!("{}m ago", seconds / 60),
-        3_600..86_400 => format!("{}h ago", seconds / 3_600),
-        _ => format!("{}d ago", seconds / 86_400),
-    }
-}
-
-fn moment(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
-}
-
-fn dollars(amount: f64) -> String {
-    format!("${amount:.4}")
-}
-
-pub(super) fn counted(number: usize) -> String {
-    if number == 1 { "1 conversation".to_owned() } else { format!("{number} conversations") }
 }

@@ -1,80 +1,48 @@
-//! JSON lines over a server's stdin and stdout.
-//!
-//! rmcp's own line transport turns every result into a typed value and drops what it does not
-//! know. Here the result of everything but the handshake stays the JSON that the server wrote, so
-//! that a proxy has something to pass on unchanged; noise between messages is skipped and counted. Answers to tool calls
-//! are handed over before rmcp sees them.
+//! Incoming lines of a server, with a limit on their length.
 
-use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rmcp::RoleClient;
-use rmcp::model::{
-    ClientRequest, CustomResult, ErrorData, JsonRpcMessage, JsonRpcResponse, JsonRpcVersion2_0,
-    RequestId, ServerResult,
-};
-use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
-use rmcp::transport::Transport;
-use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use super::outbox::Outbox;
-use super::shortcut::Shortcut;
+use crate::jsonrpc::{FrameStream, Incoming, PeerMessage};
 
-/// The longest message that is taken from a server; rmcp's own limit.
-const MAX_LINE: usize = 16 * 1024 * 1024;
-/// What is kept of either end of a longer one: enough to see which call it answers.
-const END: usize = 256;
-/// A line buffer is given back once it grew beyond this.
-const KEPT_BUFFER: usize = 256 * 1024;
-/// A server that does not read its stdin for so long is not coming back.
-const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest message accepted from a server; same limit as rmcp.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes kept of each end of a longer message, enough to find the id of the call.
+const END_BYTES: usize = PeerMessage::END_BYTES;
+const TOO_LARGE: &str = "its answer is larger than 16 MiB";
+/// A larger line buffer is freed after use.
+const MAX_KEPT_BUFFER: usize = 256 * 1024;
 
-/// A transport over a pair of pipes.
-pub(super) struct Lines<R> {
+/// Lines of a pipe.
+pub(crate) struct LineStream<R> {
     server: Arc<str>,
     read: BufReader<R>,
     line: Vec<u8>,
-    /// The rest of an oversized line is still to be skipped; its two ends.
-    skipping: Option<[Vec<u8>; 2]>,
-    /// How many lines were no messages; the first few are logged.
-    noise: u64,
-    handshake: Option<RequestId>,
-    outbox: Outbox,
-    shortcut: Shortcut,
+    /// Both ends of an oversized line.
+    oversized: Option<[Vec<u8>; 2]>,
+    /// Set if the line, or the ends of an oversized one, were returned.
+    is_delivered: bool,
+    oversized_lines: u64,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
-    /// Must be called within a tokio runtime: what is sent is written by a task of its own.
-    pub(super) fn new<W>(server: Arc<str>, read: R, write: W) -> Self
-    where
-        W: AsyncWrite + Send + Unpin + 'static,
-    {
-        let outbox = Outbox::default();
-        let shortcut = Shortcut::new(outbox.clone());
-        tokio::spawn(outbox.clone().drain(write, WRITE_PATIENCE));
+impl<R: AsyncRead + Unpin> LineStream<R> {
+    pub(crate) fn new(server: Arc<str>, read: R) -> Self {
         Self {
-            shortcut,
-            outbox,
             server,
             read: BufReader::with_capacity(64 * 1024, read),
             line: Vec::new(),
-            skipping: None,
-            noise: 0,
-            handshake: None,
+            oversized: None,
+            is_delivered: false,
+            oversized_lines: 0,
         }
     }
 
-    /// The way of tool calls through this connection.
-    pub(super) fn shortcut(&self) -> Shortcut {
-        self.shortcut.clone()
-    }
-
-    /// Reads on to the end of a line; `None` at the end of the stream.
+    /// Reads up to the end of a line; `None` at the end of the stream, whose last line must be complete.
     ///
-    /// Cancel safe: what was read stays in `self.line` for the next call.
-    async fn next_line(&mut self) -> Option<()> {
+    /// Cancel-safe: a partial line stays in `self`.
+    async fn read_line(&mut self) -> Option<()> {
+        self.forget_delivered();
         loop {
             let available = self.read.fill_buf().await.ok()?;
             if available.is_empty() {
@@ -83,219 +51,93 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let end = memchr::memchr(b'\n', available);
             let taken = end.map_or(available.len(), |end| end + 1);
             let piece = available.get(..taken).unwrap_or_default();
-            if let Some([_, tail]) = &mut self.skipping {
-                keep_end(tail, piece);
+            if let Some([_, tail]) = &mut self.oversized {
+                append_tail(tail, piece);
             } else {
                 self.line.extend_from_slice(piece);
             }
             self.read.consume(taken);
-            if self.line.len() > MAX_LINE {
-                let mut line = std::mem::take(&mut self.line);
-                let mut tail = Vec::new();
-                keep_end(&mut tail, &line);
-                line.truncate(END);
-                line.shrink_to_fit();
-                self.skipping = Some([line, tail]);
-                self.count_noise("a message is larger than 16 MiB and was dropped");
+            if self.line.len() > MAX_MESSAGE_BYTES {
+                self.keep_ends();
             }
-            match (end, self.skipping.take_if(|_| end.is_some())) {
-                (Some(_), Some([begin, end])) => {
-                    self.shortcut.give_up(&begin, &end, "its answer is larger than 16 MiB");
-                }
-                (Some(_), None) => return Some(()),
-                (None, _) => {}
+            if end.is_some() {
+                self.is_delivered = true;
+                return Some(());
             }
         }
     }
 
-    fn count_noise(&mut self, what: &str) {
-        self.noise += 1;
-        // Powers of two: a server that floods cannot flood our log too.
-        if self.noise.is_power_of_two() {
-            tracing::warn!(server = %self.server, count = self.noise, "{what}");
+    fn forget_delivered(&mut self) {
+        if std::mem::take(&mut self.is_delivered) {
+            self.oversized = None;
+            if self.line.capacity() > MAX_KEPT_BUFFER {
+                self.line = Vec::new();
+            } else {
+                self.line.clear();
+            }
         }
     }
 
-    fn read_message(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let parsed = match self.shortcut.deliver(&self.line) {
-            true => Ok(None),
-            false => parse(&self.line, &mut self.handshake),
-        };
-        if matches!(parsed, Err(Noise::NoJson)) {
-            let begin = self.line.get(..END).unwrap_or(&self.line);
-            let end = self.line.get(self.line.len().saturating_sub(END)..).unwrap_or_default();
-            self.shortcut.give_up(begin, end, "its answer is no JSON that can be read");
-        }
-        if self.line.capacity() > KEPT_BUFFER {
-            self.line = Vec::new();
-        } else {
-            self.line.clear();
-        }
-        match parsed {
-            Ok(Some(message)) => Some(message),
-            Ok(None) => None,
-            Err(Noise::NoJson | Noise::NoMessage) => {
-                self.count_noise("wrote something on stdout that is no MCP message");
-                None
-            }
+    fn keep_ends(&mut self) {
+        let mut line = std::mem::take(&mut self.line);
+        let mut tail = Vec::new();
+        append_tail(&mut tail, &line);
+        line.truncate(END_BYTES);
+        line.shrink_to_fit();
+        self.oversized = Some([line, tail]);
+        self.oversized_lines += 1;
+        // Powers of two, so that a flood of lines does not flood the log.
+        if self.oversized_lines.is_power_of_two() {
+            let count = self.oversized_lines;
+            tracing::warn!(server = %self.server, count, "a message is larger than 16 MiB and was dropped");
         }
     }
 }
 
-/// Adds to the end of a line of which no more than [`END`] bytes are kept.
-fn keep_end(tail: &mut Vec<u8>, piece: &[u8]) {
-    let kept = piece.len().min(END);
-    tail.drain(..(tail.len() + kept).saturating_sub(END));
+/// Appends `piece` and keeps the last [`END_BYTES`] bytes.
+fn append_tail(tail: &mut Vec<u8>, piece: &[u8]) {
+    let kept = piece.len().min(END_BYTES);
+    tail.drain(..(tail.len() + kept).saturating_sub(END_BYTES));
     tail.extend_from_slice(piece.get(piece.len() - kept..).unwrap_or_default());
 }
 
-/// What is no message.
-enum Noise {
-    /// It cannot be read, and may be an answer that was torn.
-    NoJson,
-    /// It is somebody's log, whatever ids it names.
-    NoMessage,
-}
-
-/// `Ok(None)` for an empty line.
-fn parse(
-    line: &[u8],
-    handshake: &mut Option<RequestId>,
-) -> Result<Option<RxJsonRpcMessage<RoleClient>>, Noise> {
-    let line = line.trim_ascii();
-    if line.is_empty() {
-        return Ok(None);
-    }
-    let mut value: Value = serde_json::from_slice(line).map_err(|_| Noise::NoJson)?;
-    let object = value.as_object_mut().ok_or(Noise::NoMessage)?;
-    if object.contains_key("result") && !object.contains_key("method") {
-        let id: RequestId =
-            serde_json::from_value(object.get("id").cloned().ok_or(Noise::NoMessage)?)
-                .map_err(|_| Noise::NoMessage)?;
-        // Some servers answer a numeric id with its text.
-        let of_handshake = handshake.as_ref().is_some_and(|own| own.to_string() == id.to_string());
-        if of_handshake {
-            *handshake = None;
-        } else {
-            let result = object.get_mut("result").map(Value::take).unwrap_or_default();
-            return Ok(Some(response(id, result)));
-        }
-    }
-    if let Some(id) = mistaken_error(object) {
-        let error = ErrorData::internal_error("the server answered with a malformed error", None);
-        return Ok(Some(JsonRpcMessage::error(error, Some(id))));
-    }
-    serde_json::from_value(value).map(Some).map_err(|_| Noise::NoMessage)
-}
-
-/// The id of an error answer whose `error` is not what the protocol says: its call must not wait
-/// for the deadline because of that.
-fn mistaken_error(object: &serde_json::Map<String, Value>) -> Option<RequestId> {
-    let error = object.get("error")?;
-    let sound = serde_json::from_value::<ErrorData>(error.clone()).is_ok();
-    if sound {
-        return None;
-    }
-    serde_json::from_value(object.get("id")?.clone()).ok()
-}
-
-fn response(id: RequestId, result: Value) -> RxJsonRpcMessage<RoleClient> {
-    JsonRpcMessage::Response(JsonRpcResponse {
-        jsonrpc: JsonRpcVersion2_0,
-        id,
-        result: ServerResult::CustomResult(CustomResult(result)),
-    })
-}
-
-impl<R> Transport<RoleClient> for Lines<R>
-where
-    R: AsyncRead + Send + Unpin + 'static,
-{
-    type Error = io::Error;
-
-    fn send(
-        &mut self,
-        item: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        if let JsonRpcMessage::Request(request) = &item
-            && matches!(request.request, ClientRequest::InitializeRequest(_))
-        {
-            self.handshake = Some(request.id.clone());
-        }
-        let outbox = self.outbox.clone();
-        async move {
-            let mut line = serde_json::to_vec(&item)?;
-            line.push(b'\n');
-            let sent = outbox.push(&line);
-            match sent.and(outbox.flushed().await) {
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    Err(io::Error::other("the server does not read its stdin"))
-                }
-                sent => sent,
-            }
-        }
-    }
-
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        loop {
-            self.next_line().await?;
-            if let Some(message) = self.read_message() {
-                return Some(message);
-            }
-        }
-    }
-
-    async fn close(&mut self) -> Result<(), Self::Error> {
-        // A server that does not read is ended by whoever started it.
-        self.outbox.close();
-        Ok(())
-    }
-}
-
-impl<R> Drop for Lines<R> {
-    fn drop(&mut self) {
-        // A handshake that failed drops the transport; the server's stdin must end all the same.
-        self.outbox.close();
+impl<R: AsyncRead + Send + Unpin + 'static> FrameStream for LineStream<R> {
+    async fn receive(&mut self) -> Option<Incoming<'_>> {
+        self.read_line().await?;
+        Some(match &self.oversized {
+            Some([begin, end]) => Incoming::Oversized { begin, end, reason: TOO_LARGE },
+            None => Incoming::Line(&self.line),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    async fn received(input: &[u8]) -> Vec<RxJsonRpcMessage<RoleClient>> {
-        let mut lines = Lines::new("s".into(), input, tokio::io::sink());
+    #[tokio::test]
+    async fn lines_are_returned_whole_and_only_the_ends_of_oversized_ones() {
+        let mut input = b"one\n\n".to_vec();
+        input.extend(b"{\"id\":1,");
+        input.extend(vec![b'x'; MAX_MESSAGE_BYTES]);
+        input.extend(b"\"id\":2}\r\ntwo\ntorn");
+        let input: &'static [u8] = input.leak();
+        let mut lines = LineStream::new("s".into(), input);
         let mut all = Vec::new();
-        while let Some(message) = lines.next_line().await.map(|()| lines.read_message()) {
-            all.extend(message);
+        while let Some(incoming) = lines.receive().await {
+            all.push(match incoming {
+                Incoming::Oversized { begin, end, .. } => {
+                    assert_eq!([begin.len(), end.len()], [END_BYTES; 2]);
+                    format!("{:?} {:?}", begin.starts_with(b"{\"id\":1"), end.ends_with(b"2}\r\n"))
+                }
+                other => String::from_utf8(line(&other).to_vec()).unwrap(),
+            });
         }
-        all
+        assert_eq!(all, ["one\n", "\n", "true true", "two\n"]);
     }
 
-    #[tokio::test]
-    async fn a_result_stays_the_json_that_was_written() {
-        let input = json!({"jsonrpc": "2.0", "id": 7, "result": {
-            "z": 1, "content": [{"type": "brand-new", "x": 0.1}], "a": null,
-        }});
-        let messages = received(format!("{input}\n").as_bytes()).await;
-        let JsonRpcMessage::Response(answer) = &messages[0] else { panic!("{messages:?}") };
-        assert_eq!(serde_json::to_string(&answer.result).unwrap(), input["result"].to_string());
-    }
-
-    #[tokio::test]
-    async fn noise_is_skipped_and_messages_are_found() {
-        let mut input = b"Starting...\n\xff\xfe\n[1,2]\n\n{\"jsonrpc\":\"2.0\"}\n".to_vec();
-        input.extend(vec![b'x'; MAX_LINE + 10]);
-        input.extend(b"\r\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\r\n");
-        assert_eq!(received(&input).await.len(), 1);
-    }
-
-    #[tokio::test]
-    async fn a_malformed_error_still_ends_its_call() {
-        let messages = received(b"{\"jsonrpc\":\"2.0\",\"id\":3,\"error\":\"no\"}\n").await;
-        assert!(
-            matches!(&messages[0], JsonRpcMessage::Error(error) if error.id == Some(RequestId::Number(3)))
-        );
+    fn line<'a>(incoming: &Incoming<'a>) -> &'a [u8] {
+        let Incoming::Line(line) = incoming else { panic!("{incoming:?}") };
+        line
     }
 }

@@ -1,7 +1,4 @@
-//! Results over Streamable HTTP as their server wrote them.
-//!
-//! rmcp reads messages into typed values and drops what the types do not know. Here each result is packed under a
-//! key that no type has before rmcp sees it, and unpacked behind it.
+//! HTTP client for rmcp's Streamable HTTP transport that keeps the text of messages and limits their size.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,79 +12,81 @@ use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
-use serde_json::{Map, Value};
 use sse_stream::{Sse, SseStream};
 
-use super::post::{Post, Problem, without_address};
+use super::http_post::{HttpPost, PostError, remove_url};
+use super::http_stream::wrap_raw;
 
-/// What a packed result is packed under.
-const PACKED: &str = "adjutant/packed";
-/// The largest message that is taken from a server; rmcp's own limit.
-const MAX_MESSAGE: usize = 16 << 20;
+/// Maximum size of a message from a server; same limit as rmcp.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-type Headers = HashMap<HeaderName, HeaderValue>;
-type Events = BoxStream<'static, Result<Sse, SseError>>;
+type ResponseHeaders = HashMap<HeaderName, HeaderValue>;
+pub(crate) type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 
-/// An HTTP client that leaves results as they are.
+/// HTTP client that wraps messages.
 #[derive(Clone)]
-pub(super) struct Untouched(pub(super) reqwest::Client);
+pub(crate) struct RawHttpClient(pub(crate) reqwest::Client);
 
-/// A result as its server wrote it, if it was packed.
-pub(super) fn unpacked(mut result: Value) -> Value {
-    let packed = result.as_object_mut().and_then(|object| object.get_mut(PACKED)).map(Value::take);
-    packed.unwrap_or(result)
-}
-
-/// A message with its result packed; anything else as it is.
-pub(super) fn packed(data: String) -> String {
-    let Ok(Value::Object(mut message)) = serde_json::from_str::<Value>(&data) else { return data };
-    let Some(result) = message.get_mut("result") else { return data };
-    *result = Value::Object(Map::from_iter([(PACKED.to_owned(), result.take())]));
-    Value::Object(message).to_string()
-}
-
-/// The events of an answer, none of them larger than `largest`.
-pub(super) fn event_stream(response: Response, largest: usize, pack: bool) -> Events {
-    let mut size = EventSize { largest, line: 0, event: 0 };
+/// Returns the events of a response; fails if one is larger than `largest` bytes.
+pub(crate) fn raw_event_stream(response: Response, largest: usize) -> EventStream {
+    let mut size = EventSizeLimit::new(largest);
     let bytes = response.bytes_stream().map(move |piece| {
         let piece = piece.map_err(|error| io::Error::other(error.without_url()))?;
         size.observe(&piece)?;
         Ok::<_, io::Error>(piece)
     });
-    let events = SseStream::from_bytes_stream(bytes).boxed();
-    if pack { packed_events(events) } else { events }
+    SseStream::from_bytes_stream(bytes).boxed()
 }
 
-fn packed_events(events: Events) -> Events {
+/// Like [`raw_event_stream`], with wrapped messages.
+pub(crate) fn event_stream(response: Response, largest: usize, wrap: bool) -> EventStream {
+    let events = raw_event_stream(response, largest);
+    if wrap { wrap_events(events) } else { events }
+}
+
+fn wrap_events(events: EventStream) -> EventStream {
     events
         .map(|event| {
             event.map(|mut event| {
-                event.data = event.data.map(packed);
+                let wrapped = event.data.as_deref().and_then(wrap_raw);
+                if let Some(text) = wrapped.and_then(|raw| serde_json::to_string(&raw).ok()) {
+                    event.data = Some(text);
+                }
                 event
             })
         })
         .boxed()
 }
 
-/// Measures events while they come in.
-struct EventSize {
-    largest: usize,
-    line: usize,
-    event: usize,
+/// Measures the size of events in a byte stream whose lines end in CR, LF or CRLF.
+struct EventSizeLimit {
+    max_bytes: usize,
+    line_bytes: usize,
+    event_bytes: usize,
+    /// Set after CR: an LF that follows belongs to the same line end.
+    after_cr: bool,
 }
 
-impl EventSize {
+impl EventSizeLimit {
+    fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, line_bytes: 0, event_bytes: 0, after_cr: false }
+    }
+
     fn observe(&mut self, piece: &[u8]) -> io::Result<()> {
         for byte in piece {
+            let after_cr = std::mem::replace(&mut self.after_cr, *byte == b'\r');
             match byte {
+                b'\n' if after_cr => {}
                 // An empty line ends an event.
-                b'\n' if self.line == 0 => self.event = 0,
-                b'\n' => self.line = 0,
-                b'\r' => {}
-                _ => (self.line, self.event) = (self.line + 1, self.event + 1),
+                b'\n' | b'\r' if self.line_bytes == 0 => self.event_bytes = 0,
+                b'\n' | b'\r' => self.line_bytes = 0,
+                _ => {
+                    (self.line_bytes, self.event_bytes) =
+                        (self.line_bytes + 1, self.event_bytes + 1);
+                }
             }
-            if self.event > self.largest {
-                let sentence = format!("an event is larger than {} bytes", self.largest);
+            if self.event_bytes > self.max_bytes {
+                let sentence = format!("an event is larger than {} bytes", self.max_bytes);
                 return Err(io::Error::other(sentence));
             }
         }
@@ -95,15 +94,15 @@ impl EventSize {
     }
 }
 
-/// A problem that names no address.
-fn discreet(problem: Problem) -> Problem {
+/// Removes the URL from an error.
+fn remove_url_from(problem: PostError) -> PostError {
     match problem {
-        StreamableHttpError::Client(error) => without_address(error),
+        StreamableHttpError::Client(error) => remove_url(error),
         other => other,
     }
 }
 
-impl StreamableHttpClient for Untouched {
+impl StreamableHttpClient for RawHttpClient {
     type Error = reqwest::Error;
 
     async fn post_message(
@@ -112,15 +111,15 @@ impl StreamableHttpClient for Untouched {
         message: ClientJsonRpcMessage,
         session_id: Option<Arc<str>>,
         auth_header: Option<String>,
-        custom_headers: Headers,
-    ) -> Result<StreamableHttpPostResponse, Problem> {
+        custom_headers: ResponseHeaders,
+    ) -> Result<StreamableHttpPostResponse, PostError> {
         self.post_message_with_max_sse_event_size(
             uri,
             message,
             session_id,
             auth_header,
             custom_headers,
-            MAX_MESSAGE,
+            MAX_MESSAGE_BYTES,
         )
         .await
     }
@@ -131,18 +130,18 @@ impl StreamableHttpClient for Untouched {
         message: ClientJsonRpcMessage,
         session_id: Option<Arc<str>>,
         auth_header: Option<String>,
-        custom_headers: Headers,
+        custom_headers: ResponseHeaders,
         largest: usize,
-    ) -> Result<StreamableHttpPostResponse, Problem> {
+    ) -> Result<StreamableHttpPostResponse, PostError> {
         let malformed =
             |_| StreamableHttpError::UnexpectedServerResponse("a bad session id".into());
         let session = session_id.map(|id| HeaderValue::from_str(&id)).transpose();
-        let post = Post {
+        let post = HttpPost {
             message,
             session: session.map_err(malformed)?,
             token: auth_header,
             headers: custom_headers.into_iter().collect(),
-            largest,
+            max_bytes: largest,
         };
         post.send(&self.0, &uri).await
     }
@@ -152,10 +151,10 @@ impl StreamableHttpClient for Untouched {
         uri: Arc<str>,
         session_id: Arc<str>,
         auth_header: Option<String>,
-        custom_headers: Headers,
-    ) -> Result<(), Problem> {
+        custom_headers: ResponseHeaders,
+    ) -> Result<(), PostError> {
         let deleted = self.0.delete_session(uri, session_id, auth_header, custom_headers);
-        deleted.await.map_err(discreet)
+        deleted.await.map_err(remove_url_from)
     }
 
     async fn get_stream(
@@ -164,11 +163,11 @@ impl StreamableHttpClient for Untouched {
         session_id: Option<Arc<str>>,
         last_event_id: Option<String>,
         auth_header: Option<String>,
-        custom_headers: Headers,
-    ) -> Result<Events, Problem> {
+        custom_headers: ResponseHeaders,
+    ) -> Result<EventStream, PostError> {
         let opening =
             self.0.get_stream(uri, session_id, last_event_id, auth_header, custom_headers);
-        opening.await.map(packed_events).map_err(discreet)
+        opening.await.map(wrap_events).map_err(remove_url_from)
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -177,9 +176,9 @@ impl StreamableHttpClient for Untouched {
         session_id: Option<Arc<str>>,
         last_event_id: Option<String>,
         auth_header: Option<String>,
-        custom_headers: Headers,
+        custom_headers: ResponseHeaders,
         largest: usize,
-    ) -> Result<Events, Problem> {
+    ) -> Result<EventStream, PostError> {
         let opening = self.0.get_stream_with_max_sse_event_size(
             uri,
             session_id,
@@ -188,42 +187,26 @@ impl StreamableHttpClient for Untouched {
             custom_headers,
             largest,
         );
-        opening.await.map(packed_events).map_err(discreet)
+        opening.await.map(wrap_events).map_err(remove_url_from)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rmcp::model::{JsonRpcMessage, ServerJsonRpcMessage, ServerResult};
-    use serde_json::json;
+    use test_case::test_case;
 
-    #[test]
-    fn a_packed_result_survives_the_types() {
-        let written = json!({"jsonrpc": "2.0", "id": 7, "result": {
-            "content": [{"type": "hologram", "depth": 3}], "zeta": 1, "isError": false,
-        }});
-        let message: ServerJsonRpcMessage =
-            serde_json::from_str(&packed(written.to_string())).unwrap();
-        let JsonRpcMessage::Response(response) = message else { panic!("{message:?}") };
-        let ServerResult::CustomResult(raw) = response.result else { panic!("typed") };
-        assert_eq!(unpacked(raw.0).to_string(), written["result"].to_string());
-    }
-
-    #[test]
-    fn what_is_no_result_stays() {
-        for data in ["no JSON", "[1]", r#"{"jsonrpc":"2.0","method":"notifications/x"}"#] {
-            assert_eq!(packed(data.to_owned()), data);
-        }
-    }
-
-    #[test]
-    fn an_event_is_bounded_and_a_stream_is_not() {
-        let mut size = EventSize { largest: 10, line: 0, event: 0 };
+    #[test_case("\r\n"; "CRLF")]
+    #[test_case("\n"; "LF")]
+    #[test_case("\r"; "CR")]
+    fn the_size_of_events_is_limited_but_not_of_streams(line_end: &str) {
+        let mut size = EventSizeLimit::new(10);
+        let line = |text: &str| [text, line_end].concat().into_bytes();
         for _ in 0..100 {
-            size.observe(b"data: ab\r\n\r\n").unwrap();
+            size.observe(&line("data: ab")).unwrap();
+            size.observe(line_end.as_bytes()).unwrap();
         }
-        size.observe(b"data: ab\n").unwrap();
-        assert!(size.observe(b"data: cd\n").is_err(), "two lines of one event");
+        size.observe(&line("data: ab")).unwrap();
+        assert!(size.observe(&line("data: cd")).is_err(), "two lines of one event");
     }
 }

@@ -1,4 +1,4 @@
-//! A protected MCP server and its sign-in, on one port of 127.0.0.1: honest unless it is told otherwise.
+//! A protected MCP server and its OAuth authorization server, on one port of 127.0.0.1.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -10,98 +10,102 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::super::http_server::{HttpServer, Request, respond, streamable};
+use super::super::mock_http_server::{
+    MockHttpServer, ReceivedRequest, respond, respond_streamable,
+};
 
-/// What it does otherwise than an honest one.
+/// Deviations from an honest server.
 #[derive(Clone, Default)]
-pub(super) struct Ways {
-    /// Put over what it publishes about its sign-in.
+pub(super) struct OAuthDeviations {
+    /// Overrides fields of the authorization server metadata; `null` removes a field.
     pub(super) metadata: Value,
-    /// Put over what it publishes about the protected server.
+    /// Overrides fields of the protected resource metadata; `null` removes a field.
     pub(super) resource: Value,
-    /// The challenge of its 401, instead of the usual one.
+    /// `WWW-Authenticate` of its 401 responses, instead of the usual one.
     pub(super) challenge: Option<String>,
-    /// The `iss` that comes with a code.
+    /// The `iss` that is returned with a code.
     pub(super) issuer: Option<String>,
-    /// How long the tokens of a sign-in and of a renewal are good, in seconds.
-    pub(super) lives: (Option<u64>, Option<u64>),
-    /// The first answer to a renewal waits a moment for a second request.
+    /// Lifetimes in seconds of access tokens from a sign-in and from a refresh.
+    pub(super) token_lifetimes: (Option<u64>, Option<u64>),
+    /// The first refresh waits at most 800 ms for a second one before it is answered.
     pub(super) slow_renewal: bool,
-    /// The client that must be used, with its secret.
+    /// Id and secret of the only accepted client.
     pub(super) client: Option<(String, String)>,
-    /// Where requests of the protected server are sent on to.
+    /// Redirect target for requests to the protected server.
     pub(super) redirect: Option<String>,
-    /// No token is good enough.
-    pub(super) never_content: bool,
+    /// Rejects every token.
+    pub(super) reject_all_tokens: bool,
 }
 
 #[derive(Default)]
-struct Books {
-    next: u64,
+struct OAuthState {
+    next_id: u64,
     codes: HashMap<String, HashMap<String, String>>,
-    access: HashSet<String>,
-    refresh: HashSet<String>,
-    told: Vec<String>,
+    access_tokens: HashSet<String>,
+    refresh_tokens: HashSet<String>,
+    issued: Vec<String>,
     renewals: usize,
     refuse_renewals: bool,
 }
 
-struct Office {
-    ways: Ways,
-    books: Mutex<Books>,
-    renewal_came: Condvar,
+struct OAuthHandler {
+    deviations: OAuthDeviations,
+    state: Mutex<OAuthState>,
+    renewal_requested: Condvar,
 }
 
 pub(super) struct OAuthServer {
-    http: HttpServer,
-    office: Arc<Office>,
+    http: MockHttpServer,
+    handler: Arc<OAuthHandler>,
 }
 
 impl OAuthServer {
-    pub(super) fn start(ways: Ways) -> Self {
-        let books = Mutex::new(Books::default());
-        let office = Arc::new(Office { ways, books, renewal_came: Condvar::new() });
-        let desk = Arc::clone(&office);
-        let http = HttpServer::start(move |request, stream| desk.answer(request, stream));
-        Self { http, office }
+    pub(super) fn start(deviations: OAuthDeviations) -> Self {
+        let state = Mutex::new(OAuthState::default());
+        let handler =
+            Arc::new(OAuthHandler { deviations, state, renewal_requested: Condvar::new() });
+        let shared_handler = Arc::clone(&handler);
+        let http =
+            MockHttpServer::start(move |request, stream| shared_handler.answer(request, stream));
+        Self { http, handler }
     }
 
     pub(super) fn url(&self) -> String {
         self.http.url("/mcp")
     }
 
-    pub(super) fn requests(&self) -> Vec<Request> {
+    pub(super) fn requests(&self) -> Vec<ReceivedRequest> {
         self.http.requests()
     }
 
-    /// How often this path was asked for.
-    pub(super) fn asked(&self, path: &str) -> usize {
-        let is_meant = |request: &Request| request.path.split('?').next() == Some(path);
+    /// Number of requests to this path.
+    pub(super) fn request_count(&self, path: &str) -> usize {
+        let is_meant = |request: &ReceivedRequest| request.path.split('?').next() == Some(path);
         self.requests().iter().filter(|request| is_meant(request)).count()
     }
 
-    /// How often a renewal was asked for.
+    /// Number of refresh requests.
     pub(super) fn renewals(&self) -> usize {
-        self.office.books.lock().unwrap().renewals
+        self.handler.state.lock().unwrap().renewals
     }
 
     pub(super) fn refuse_renewals(&self, refuse: bool) {
-        self.office.books.lock().unwrap().refuse_renewals = refuse;
+        self.handler.state.lock().unwrap().refuse_renewals = refuse;
     }
 
-    /// Every token and code it ever gave away.
+    /// Every token, code and client id issued so far.
     pub(super) fn secrets(&self) -> Vec<String> {
-        self.office.books.lock().unwrap().told.clone()
+        self.handler.state.lock().unwrap().issued.clone()
     }
 
-    /// The tokens are taken back; those of renewals are not.
+    /// Revokes all access tokens; refresh tokens stay valid.
     pub(super) fn revoke(&self) {
-        self.office.books.lock().unwrap().access.clear();
+        self.handler.state.lock().unwrap().access_tokens.clear();
     }
 }
 
-impl Office {
-    fn answer(&self, request: &Request, stream: &mut TcpStream) {
+impl OAuthHandler {
+    fn answer(&self, request: &ReceivedRequest, stream: &mut TcpStream) {
         let base = format!("http://{}", request.headers["host"]);
         let path = request.path.split('?').next().unwrap();
         let json = "content-type: application/json\r\n";
@@ -111,7 +115,12 @@ impl Office {
                 let usual = json!({
                     "resource": format!("{base}/mcp"), "authorization_servers": [base], "scopes_supported": ["tools"],
                 });
-                respond(stream, "200 OK", json, &over(usual, &self.ways.resource).to_string());
+                respond(
+                    stream,
+                    "200 OK",
+                    json,
+                    &merge(usual, &self.deviations.resource).to_string(),
+                );
             }
             ("GET", "/.well-known/oauth-authorization-server") => {
                 let usual = json!({
@@ -120,10 +129,15 @@ impl Office {
                     "response_types_supported": ["code"], "code_challenge_methods_supported": ["S256"],
                     "scopes_supported": ["tools", "offline_access"],
                 });
-                respond(stream, "200 OK", json, &over(usual, &self.ways.metadata).to_string());
+                respond(
+                    stream,
+                    "200 OK",
+                    json,
+                    &merge(usual, &self.deviations.metadata).to_string(),
+                );
             }
             ("POST", "/register") => {
-                let id = self.fresh("client");
+                let id = self.new_secret("client");
                 let redirects = &request.body["redirect_uris"];
                 let answer = json!({ "client_id": id, "redirect_uris": redirects });
                 respond(stream, "201 Created", json, &answer.to_string());
@@ -137,40 +151,41 @@ impl Office {
         }
     }
 
-    fn protected(&self, base: &str, request: &Request, stream: &mut TcpStream) {
-        if let Some(elsewhere) = &self.ways.redirect {
+    fn protected(&self, base: &str, request: &ReceivedRequest, stream: &mut TcpStream) {
+        if let Some(elsewhere) = &self.deviations.redirect {
             let location = format!("location: {elsewhere}\r\n");
             return respond(stream, "307 Temporary Redirect", &location, "");
         }
         let token = request.headers.get("authorization").and_then(|h| h.strip_prefix("Bearer "));
-        let known = token.is_some_and(|token| self.books.lock().unwrap().access.contains(token));
-        if known && !self.ways.never_content {
-            return streamable(request, stream);
+        let known =
+            token.is_some_and(|token| self.state.lock().unwrap().access_tokens.contains(token));
+        if known && !self.deviations.reject_all_tokens {
+            return respond_streamable(request, stream);
         }
         let usual =
             format!("Bearer resource_metadata=\"{base}/.well-known/oauth-protected-resource/mcp\"");
-        let challenge = self.ways.challenge.clone().unwrap_or(usual);
+        let challenge = self.deviations.challenge.clone().unwrap_or(usual);
         respond(stream, "401 Unauthorized", &format!("www-authenticate: {challenge}\r\n"), "");
     }
 
-    fn authorize(&self, base: &str, request: &Request, stream: &mut TcpStream) {
-        let asked = form(request.path.split_once('?').unwrap().1);
+    fn authorize(&self, base: &str, request: &ReceivedRequest, stream: &mut TcpStream) {
+        let asked = decode_form(request.path.split_once('?').unwrap().1);
         assert_eq!(asked["code_challenge_method"], "S256");
-        let code = self.fresh("code");
-        let issuer = self.ways.issuer.clone().unwrap_or_else(|| base.to_owned());
+        let code = self.new_secret("code");
+        let issuer = self.deviations.issuer.clone().unwrap_or_else(|| base.to_owned());
         let location = format!(
             "location: {}?code={code}&state={}&iss={}\r\n",
             asked["redirect_uri"],
             asked["state"],
             escaped(&issuer)
         );
-        self.books.lock().unwrap().codes.insert(code, asked);
+        self.state.lock().unwrap().codes.insert(code, asked);
         respond(stream, "302 Found", &location, "");
     }
 
-    fn token(&self, request: &Request) -> (&'static str, Value) {
-        let asked = form(&request.text);
-        if let Some((id, secret)) = &self.ways.client {
+    fn token(&self, request: &ReceivedRequest) -> (&'static str, Value) {
+        let asked = decode_form(&request.text);
+        if let Some((id, secret)) = &self.deviations.client {
             let basic = format!("Basic {}", base64(format!("{id}:{secret}").as_bytes(), STANDARD));
             if request.headers.get("authorization") != Some(&basic) {
                 return ("401 Unauthorized", json!({ "error": "invalid_client" }));
@@ -184,43 +199,43 @@ impl Office {
     }
 
     fn first_token(&self, asked: &HashMap<String, String>) -> (&'static str, Value) {
-        let granted = self.books.lock().unwrap().codes.remove(&asked["code"]);
+        let granted = self.state.lock().unwrap().codes.remove(&asked["code"]);
         let proof = base64(&Sha256::digest(&asked["code_verifier"]), URL);
         match granted {
             Some(granted)
                 if granted["code_challenge"] == proof
                     && granted["redirect_uri"] == asked["redirect_uri"] =>
             {
-                self.issue(&granted["scope"], self.ways.lives.0)
+                self.issue(&granted["scope"], self.deviations.token_lifetimes.0)
             }
             _ => ("400 Bad Request", json!({ "error": "invalid_grant" })),
         }
     }
 
     fn renewal(&self, asked: &HashMap<String, String>) -> (&'static str, Value) {
-        let mut books = self.books.lock().unwrap();
-        books.renewals += 1;
-        self.renewal_came.notify_all();
-        if self.ways.slow_renewal {
-            let more = |books: &mut Books| books.renewals < 2;
+        let mut state = self.state.lock().unwrap();
+        state.renewals += 1;
+        self.renewal_requested.notify_all();
+        if self.deviations.slow_renewal {
+            let more = |state: &mut OAuthState| state.renewals < 2;
             let waited =
-                self.renewal_came.wait_timeout_while(books, Duration::from_millis(800), more);
-            books = waited.unwrap().0;
+                self.renewal_requested.wait_timeout_while(state, Duration::from_millis(800), more);
+            state = waited.unwrap().0;
         }
-        // Each is good for once.
-        let known = books.refresh.remove(&asked["refresh_token"]);
-        if !known || books.refuse_renewals {
+        // Each refresh token can be used once.
+        let known = state.refresh_tokens.remove(&asked["refresh_token"]);
+        if !known || state.refuse_renewals {
             return ("400 Bad Request", json!({ "error": "invalid_grant" }));
         }
-        drop(books);
-        self.issue("tools", self.ways.lives.1)
+        drop(state);
+        self.issue("tools", self.deviations.token_lifetimes.1)
     }
 
     fn issue(&self, scope: &str, life: Option<u64>) -> (&'static str, Value) {
-        let (access, refresh) = (self.fresh("access"), self.fresh("refresh"));
-        let mut books = self.books.lock().unwrap();
-        books.access.insert(access.clone());
-        books.refresh.insert(refresh.clone());
+        let (access, refresh) = (self.new_secret("access"), self.new_secret("refresh"));
+        let mut state = self.state.lock().unwrap();
+        state.access_tokens.insert(access.clone());
+        state.refresh_tokens.insert(refresh.clone());
         let mut answer = json!({
             "access_token": access, "token_type": "Bearer", "refresh_token": refresh, "scope": scope,
         });
@@ -230,17 +245,17 @@ impl Office {
         ("200 OK", answer)
     }
 
-    /// A word that was never used before.
-    fn fresh(&self, kind: &str) -> String {
-        let mut books = self.books.lock().unwrap();
-        books.next += 1;
-        let word = format!("{kind}-{}-s3cret{}", books.next, std::process::id());
-        books.told.push(word.clone());
+    /// A new, unique id or token.
+    fn new_secret(&self, kind: &str) -> String {
+        let mut state = self.state.lock().unwrap();
+        state.next_id += 1;
+        let word = format!("{kind}-{}-s3cret{}", state.next_id, std::process::id());
+        state.issued.push(word.clone());
         word
     }
 }
 
-fn over(mut usual: Value, other: &Value) -> Value {
+fn merge(mut usual: Value, other: &Value) -> Value {
     for (key, value) in other.as_object().into_iter().flatten() {
         match value {
             Value::Null => drop(usual.as_object_mut().unwrap().remove(key)),
@@ -250,8 +265,8 @@ fn over(mut usual: Value, other: &Value) -> Value {
     usual
 }
 
-/// The fields of a form or a query.
-pub(super) fn form(text: &str) -> HashMap<String, String> {
+/// Decodes the fields of a form or a query.
+pub(super) fn decode_form(text: &str) -> HashMap<String, String> {
     let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
     pairs.map(|(name, value)| (name.to_owned(), unescaped(value))).collect()
 }
@@ -294,8 +309,8 @@ fn base64(bytes: &[u8], (last, pads): (&[u8; 2], bool)) -> String {
     out
 }
 
-/// What a browser does with an address: the status, and where it is sent on to.
-pub(super) fn visit(address: &str) -> (u16, Option<String>) {
+/// Requests a URL as a browser does; returns the status and the redirect target.
+pub(super) fn browse(address: &str) -> (u16, Option<String>) {
     let rest = address.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
     let Ok(mut stream) = TcpStream::connect(host) else { return (0, None) };

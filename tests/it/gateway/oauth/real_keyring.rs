@@ -1,4 +1,4 @@
-//! The keyring that Linux desktops have: a session bus, GNOME's keyring, and libsecret's own program.
+//! The keyring of Linux desktops: a D-Bus session bus, GNOME Keyring, and `secret-tool` of libsecret.
 
 use std::process::Command;
 
@@ -9,15 +9,15 @@ const BUS: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus C
 <busconfig><type>session</type><listen>unix:path=ADDRESS</listen>
 <policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>"#;
 
-/// A desktop without a screen: a bus with a keyring on it, both ended when dropped.
-struct Desktop {
+/// A session bus with a keyring; both are stopped when dropped.
+struct DesktopSession {
     running: Vec<Child>,
     folder: tempfile::TempDir,
     home: PathBuf,
 }
 
-impl Desktop {
-    /// `None`, said aloud, where the programs are not installed.
+impl DesktopSession {
+    /// `None`, with a message on stderr, if the programs are not installed.
     fn start(home: &Path) -> Option<Self> {
         for program in ["dbus-daemon", "gnome-keyring-daemon", "secret-tool"] {
             let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output();
@@ -26,7 +26,7 @@ impl Desktop {
                 return None;
             }
         }
-        // Not below the project: the path of a socket is short.
+        // Not below the project: the path of a Unix socket is limited to 108 bytes.
         let folder = tempfile::Builder::new().prefix("ring").tempdir_in("/tmp").unwrap();
         let mut desktop = Self { running: Vec::new(), folder, home: home.to_owned() };
         let socket = desktop.socket();
@@ -35,13 +35,13 @@ impl Desktop {
         let mut bus = Command::new("dbus-daemon");
         bus.arg("--nofork").arg("--config-file").arg(&config);
         desktop.running.push(bus.stderr(Stdio::null()).spawn().unwrap());
-        until("the bus", || socket.exists().then_some(()));
+        wait_until("the bus", || socket.exists().then_some(()));
         let mut keyring = desktop.command("gnome-keyring-daemon");
         keyring.args(["--foreground", "--unlock", "--components=secrets"]);
         let mut keyring = keyring.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         keyring.stdin.take().unwrap().write_all(b"the person's password").unwrap();
         desktop.running.push(keyring);
-        until("the keyring", || {
+        wait_until("the keyring", || {
             let mut probe = desktop.command("secret-tool");
             let mut probe = probe
                 .args(["store", "--label=probe", "probe", "yes"])
@@ -62,11 +62,11 @@ impl Desktop {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("HOME", &self.home).env_remove("XDG_DATA_HOME");
-        self.inside(command)
+        self.with_session_env(command)
     }
 
-    /// The command as a program of this desktop.
-    fn inside(&self, mut command: Command) -> Command {
+    /// Adds the environment of this desktop to a command.
+    fn with_session_env(&self, mut command: Command) -> Command {
         let address = format!("unix:path={}", self.socket().display());
         command.env("DBUS_SESSION_BUS_ADDRESS", address);
         command.env("XDG_RUNTIME_DIR", self.folder.path());
@@ -74,15 +74,15 @@ impl Desktop {
         command
     }
 
-    /// Everything that Adjutant has in the keyring.
-    fn held(&self) -> String {
+    /// All items of Adjutant in the keyring.
+    fn keyring_items(&self) -> String {
         let mut search = self.command("secret-tool");
         let found = search.args(["search", "--all", "service", "adjutant"]).output().unwrap();
         String::from_utf8(found.stdout).unwrap()
     }
 }
 
-impl Drop for Desktop {
+impl Drop for DesktopSession {
     fn drop(&mut self) {
         for child in self.running.iter_mut().rev() {
             let _ = child.kill();
@@ -92,40 +92,43 @@ impl Drop for Desktop {
 }
 
 #[test]
-fn j6_tokens_live_in_a_real_keyring_from_login_to_logout() {
-    let desk = Desk::new(Ways { lives: (Some(0), HOUR), ..Ways::default() });
-    let Some(desktop) = Desktop::start(&desk.stage.context.home()) else { return };
-    let login = desk.stage.context.adjutant(["auth", "login", "far", "--no-browser"]);
-    let mut login = Login::start(desktop.inside(login));
-    assert_eq!(visit(&visit(&login.page()).1.unwrap()).0, 200);
-    let ended = login.end();
-    assert!(ended.status.success(), "{}", said(&ended));
-    assert!(desktop.held().contains("refresh-"), "{}", desktop.held());
-    // No file of this user has them in plain text.
-    for path in files_below(&desk.stage.context.home()) {
+fn j6_tokens_are_stored_in_a_real_keyring_from_login_to_logout() {
+    let oauth = OAuthContext::new(OAuthDeviations {
+        token_lifetimes: (Some(0), HOUR),
+        ..OAuthDeviations::default()
+    });
+    let Some(desktop) = DesktopSession::start(&oauth.fixture.context.home()) else { return };
+    let login = oauth.fixture.context.adjutant(["auth", "login", "far", "--no-browser"]);
+    let mut login = Login::start(desktop.with_session_env(login));
+    assert_eq!(browse(&browse(&login.authorization_url()).1.unwrap()).0, 200);
+    let ended = login.wait_for_exit();
+    assert!(ended.status.success(), "{}", stderr_of(&ended));
+    assert!(desktop.keyring_items().contains("refresh-"), "{}", desktop.keyring_items());
+    // No file of this user contains the tokens in plain text.
+    for path in files_below(&oauth.fixture.context.home()) {
         let bytes = fs::read(&path).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&bytes).contains("refresh-"), "{}", path.display());
     }
-    // Another process, and another one after it, without a new sign-in.
+    // Two further processes, one after the other, without a new sign-in.
     for _ in 0..2 {
-        works(&mut McpClient::connect(desktop.inside(desk.stage.command())));
+        assert_works(&mut McpClient::connect(desktop.with_session_env(oauth.fixture.command())));
     }
-    assert_eq!(desk.server.renewals(), 1, "what was renewed is kept too");
-    let status = desk.stage.context.adjutant(["auth", "status", "--json"]);
-    let status = desktop.inside(status).output().unwrap();
+    assert_eq!(oauth.server.renewals(), 1, "what was renewed is kept too");
+    let status = oauth.fixture.context.adjutant(["auth", "status", "--json"]);
+    let status = desktop.with_session_env(status).output().unwrap();
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status[0]["kept_in"], "keyring", "{status}");
-    // Where the desktop is not there, that is said at once.
-    let mut elsewhere = desk.stage.command();
+    // Without the desktop, the error is reported at once.
+    let mut elsewhere = oauth.fixture.command();
     elsewhere.env_remove("DBUS_SESSION_BUS_ADDRESS").env_remove("XDG_RUNTIME_DIR");
     let lost = execute(&mut McpClient::connect(elsewhere), "far", "who", json!({}));
-    assert_eq!(code(&lost), "SERVER_UNAVAILABLE");
-    assert!(text(&lost).contains("kept in a keyring, and there is none here"), "{lost}");
+    assert_eq!(error_code(&lost), "SERVER_UNAVAILABLE");
+    assert!(result_text(&lost).contains("kept in a keyring, and there is none here"), "{lost}");
 
-    let logout = desk.stage.context.adjutant(["auth", "logout", "far"]);
-    assert!(desktop.inside(logout).status().unwrap().success());
-    assert!(!desktop.held().contains("refresh-"), "{}", desktop.held());
-    let after = McpClient::connect(desktop.inside(desk.stage.command()));
+    let logout = oauth.fixture.context.adjutant(["auth", "logout", "far"]);
+    assert!(desktop.with_session_env(logout).status().unwrap().success());
+    assert!(!desktop.keyring_items().contains("refresh-"), "{}", desktop.keyring_items());
+    let after = McpClient::connect(desktop.with_session_env(oauth.fixture.command()));
     let refused = execute(&mut { after }, "far", "who", json!({}));
-    assert!(text(&refused).contains("adjutant auth login far"), "{refused}");
+    assert!(result_text(&refused).contains("adjutant auth login far"), "{refused}");
 }

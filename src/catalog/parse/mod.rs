@@ -1,0 +1,28 @@
+//! `agent.md`, `defaults.yaml` and JSON files to checked values, every mistake with its line.
+
+mod agent;
+pub(crate) mod agent_keys;
+pub(crate) mod defaults;
+pub(crate) mod front_matter;
+mod hooks;
+mod json_check;
+mod limits;
+mod node;
+mod output;
+mod output_schema;
+mod permissions;
+mod policy;
+mod positions;
+mod server_entry;
+mod servers;
+mod tools;
+mod yaml;
+mod yaml_mistakes;
+
+pub(crate) use agent::{AgentSource, parse_agent};
+pub(crate) use defaults::parse_defaults;
+pub(crate) use json_check::{JsonCheck, member};
+pub(crate) use node::FileFormat;
+pub(crate) use output_schema::compile_schema;
+pub(crate) use positions::{SourcePosition, SourcePositions};
+pub(crate) use server_entry::{EntryFinding, parse_json_entry};

@@ -1,0 +1,35 @@
+//! One file or folder per command.
+
+pub(crate) mod audit;
+pub(crate) mod auth;
+mod auth_login;
+mod auth_servers;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod costs;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod explain;
+pub(crate) mod extensions;
+pub(crate) mod gateway;
+pub(crate) mod hook;
+pub(crate) mod init;
+pub(crate) mod list;
+pub(crate) mod matrix;
+pub(crate) mod new;
+pub(crate) mod plan;
+pub(crate) mod run;
+mod run_approval;
+pub(crate) mod runs;
+mod runs_show;
+pub(crate) mod schema;
+pub(crate) mod serve;
+mod serve_http;
+pub(crate) mod sessions;
+pub(crate) mod show;
+pub(crate) mod stats;
+pub(crate) mod token;
+pub(crate) mod trust;
+
+pub(crate) use audit::audit_options;

@@ -1,0 +1,12 @@
+//! `.mcp.json`, the gateway rules and their options, as read and as in force.
+
+mod active;
+pub(crate) mod endpoint;
+pub(crate) mod reload;
+mod server_secrets;
+mod servers;
+
+pub(crate) use active::{ActiveConfig, ConfigFileReport, NoRules, read_text};
+pub(crate) use endpoint::{HttpEndpoint, ServerEndpoint, resolve};
+pub(crate) use server_secrets::ServerSecrets;
+pub(crate) use servers::{FindingLevel, ServerConfigEntry, ServerSet, ServerSpec};

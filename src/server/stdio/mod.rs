@@ -1,0 +1,9 @@
+//! MCP over stdin and stdout.
+
+mod active_requests;
+mod connection;
+mod streams;
+mod typed_bridge;
+
+pub(crate) use connection::{CALL_GRACE_PERIOD, StdioConnection};
+pub(crate) use streams::stdin_and_stdout;

@@ -1,0 +1,10 @@
+//! The MCP tools: definitions, arguments, progress, answers.
+
+pub(crate) mod answer;
+mod call_context;
+pub(crate) mod gateway;
+pub(crate) mod run_subagent;
+
+pub(crate) use call_context::{CallContext, ProgressSink};
+pub(crate) use gateway::EXECUTE_TOOL;
+pub(crate) use run_subagent::{RUN_SUBAGENT, RUN_SUBAGENTS};
