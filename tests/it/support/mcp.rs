@@ -211,6 +211,12 @@ impl McpClient {
         }
     }
 
+    /// Closes the server's stdin and waits for its exit: everything that the server queued is written then.
+    pub fn stop(mut self) {
+        self.disconnect();
+        self.wait_for_exit();
+    }
+
     fn next_message(&mut self, deadline: Instant) -> Option<Value> {
         self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
