@@ -30,16 +30,12 @@ impl RunRequest {
     /// Rejects empty and oversized arguments.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.agent_name.trim().is_empty() {
-            return Err(invalid(
-                "`agent_name` is empty",
-                "name one of the agents that `adjutant list` shows",
-            ));
+            let help = "name one of the agents that `adjutant list` shows";
+            return Err(invalid("`agent_name` is empty", help));
         }
         if self.agent_name.len() > MAX_NAME_BYTES {
-            return Err(invalid(
-                "`agent_name` is too long to be a name",
-                "give the agent's name alone",
-            ));
+            let help = "give the agent's name alone";
+            return Err(invalid("`agent_name` is too long to be a name", help));
         }
         if self.prompt.trim().is_empty() {
             return Err(invalid("`prompt` is empty", "say what the agent is to do"));
@@ -92,18 +88,19 @@ pub(crate) fn find_agent<'a>(
     name: &str,
     known: impl FnOnce() -> Vec<&'a str>,
 ) -> Result<&'a Arc<CatalogEntry>, Failure> {
-    snapshot.get(name).ok_or_else(|| agent_not_found(name, &known()))
-}
-
-fn agent_not_found(name: &str, names: &[&str]) -> Failure {
-    let shown = shorten(&one_line(name), 80);
-    let near = nearest_names(name, names.iter().copied());
-    let help = match (near.first(), names.is_empty()) {
-        (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, true) => "no agent can be called: add one with `adjutant new NAME`".to_owned(),
-        (None, false) => format!("call one of: {}", shorten(&names.join(", "), 400)),
+    if let Some(entry) = snapshot.get(name) {
+        return Ok(entry);
+    }
+    let names = known();
+    let help = match nearest_names(name, names.iter().copied()).first() {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names.is_empty() => {
+            "no agent can be called: add one with `adjutant new NAME`".to_owned()
+        }
+        None => format!("call one of: {}", shorten(&names.join(", "), 400)),
     };
-    Failure::new(Code::AgentNotFound, format!("there is no agent `{shown}`"), help)
+    let message = format!("there is no agent `{}`", shorten(&one_line(name), 80));
+    Err(Failure::new(Code::AgentNotFound, message, help))
 }
 
 fn check_length(name: &str, text: &str) -> Result<(), Failure> {

@@ -19,7 +19,7 @@ pub(crate) enum ApprovalGrant {
     /// Any call of this MCP tool.
     McpTool(String),
     /// Plain commands with this prefix.
-    CommandPrefix { beginning: String },
+    CommandPrefix(String),
     /// Calls of a built-in tool on the same file, directory or URL.
     SameSubject { tool: String, key: &'static str, value: String },
     /// The same call, with equal arguments.
@@ -29,22 +29,19 @@ pub(crate) enum ApprovalGrant {
 impl ApprovalGrant {
     /// Derives the grant for a call.
     ///
-    /// `beginnings` are rules such as `Bash(git push:*)`: a command that matches one is granted by its prefix instead
-    /// of by its exact text.
+    /// A command that matches one of the `rules`, such as `Bash(git push:*)`, is granted by its prefix instead of by
+    /// its exact text.
     pub(crate) fn for_call<'r>(
         tool: &str,
         input: &Value,
-        mut beginnings: impl Iterator<Item = &'r RuleText>,
+        rules: impl Iterator<Item = &'r RuleText>,
     ) -> Self {
         if tool.starts_with("mcp__") {
             return Self::McpTool(tool.to_owned());
         }
-        let found = beginnings.find_map(|rule| {
-            let beginning = command_prefix(rule)?;
-            is_plain_command(tool, input, beginning).then(|| beginning.to_owned())
-        });
-        if let Some(beginning) = found {
-            return Self::CommandPrefix { beginning };
+        let mut prefixes = rules.filter_map(command_prefix);
+        if let Some(prefix) = prefixes.find(|prefix| is_plain_command(tool, input, prefix)) {
+            return Self::CommandPrefix(prefix.to_owned());
         }
         let subject =
             |key: &'static &'static str| Some((*key, input.get(*key)?.as_str()?.to_owned()));
@@ -58,7 +55,7 @@ impl ApprovalGrant {
     pub(crate) fn covers(&self, tool: &str, input: &Value) -> bool {
         match self {
             Self::McpTool(name) => name == tool,
-            Self::CommandPrefix { beginning } => is_plain_command(tool, input, beginning),
+            Self::CommandPrefix(prefix) => is_plain_command(tool, input, prefix),
             Self::SameSubject { tool: name, key, value } => {
                 name == tool && input.get(*key).and_then(Value::as_str) == Some(value)
             }
@@ -73,8 +70,8 @@ impl ApprovalGrant {
             Self::McpTool(name) => {
                 format!("every call of `{}`, whatever its arguments", short(name))
             }
-            Self::CommandPrefix { beginning } => {
-                format!("every plain command that begins with `{}`", short(beginning))
+            Self::CommandPrefix(prefix) => {
+                format!("every plain command that begins with `{}`", short(prefix))
             }
             Self::SameSubject { tool, value, .. } => {
                 format!("every call of `{}` on `{}`", short(tool), short(value))
@@ -89,26 +86,21 @@ impl ApprovalGrant {
 /// Returns the command prefix of a rule: `git push` for `Bash(git push:*)`.
 fn command_prefix(rule: &RuleText) -> Option<&str> {
     let specifier = rule.specifier.as_deref().filter(|_| rule.tool == SHELL_TOOL)?;
-    let beginning = specifier.strip_suffix(":*").or_else(|| specifier.strip_suffix(" *"))?;
-    let beginning = beginning.trim_end();
-    (!beginning.is_empty() && !beginning.contains('*')).then_some(beginning)
+    let prefix = specifier.strip_suffix(":*").or_else(|| specifier.strip_suffix(" *"))?.trim_end();
+    (!prefix.is_empty() && !prefix.contains('*')).then_some(prefix)
 }
 
 /// Returns `true` if the call is one plain command with this prefix; any character special to a shell
 /// disqualifies it.
-fn is_plain_command(tool: &str, input: &Value, beginning: &str) -> bool {
+fn is_plain_command(tool: &str, input: &Value, prefix: &str) -> bool {
     // Another argument could change how the command runs, such as `dangerouslyDisableSandbox`.
-    let only = |members: &serde_json::Map<String, Value>| {
-        members.keys().all(|key| matches!(key.as_str(), "command" | "description" | "timeout"))
-    };
+    let is_known = |key: &String| matches!(key.as_str(), "command" | "description" | "timeout");
     let command = input.get("command").and_then(Value::as_str);
-    let plain = |command: &&str| !command.contains(SHELL_METACHARACTERS);
+    let rest = command.and_then(|command| command.strip_prefix(prefix));
     tool == SHELL_TOOL
-        && input.as_object().is_some_and(only)
-        && command
-            .filter(plain)
-            .and_then(|command| command.strip_prefix(beginning))
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        && input.as_object().is_some_and(|members| members.keys().all(is_known))
+        && command.is_some_and(|command| !command.contains(SHELL_METACHARACTERS))
+        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
 #[cfg(test)]

@@ -71,18 +71,11 @@ pub struct ApprovalQuestion {
 impl ApprovalQuestion {
     /// Formats the question for a person.
     pub fn text(&self) -> String {
-        let Self {
-            agent,
-            tool,
-            redacted_arguments: arguments,
-            reason,
-            grant_scope: lasting,
-            timeout: patience,
-        } = self;
-        let seconds = patience.as_secs_f64();
+        let Self { agent, tool, redacted_arguments, reason, grant_scope, timeout } = self;
+        let seconds = timeout.as_secs_f64();
         format!(
-            "The subagent `{agent}` asks for approval.\n\nTool: {tool}\nArguments: {arguments}\nWhy it asks: {reason}.\n\n\
-             «Allow for this run» covers {lasting}, until this run is over. No answer within {seconds} s is a no."
+            "The subagent `{agent}` asks for approval.\n\nTool: {tool}\nArguments: {redacted_arguments}\nWhy it asks: {reason}.\n\n\
+             «Allow for this run» covers {grant_scope}, until this run is over. No answer within {seconds} s is a no."
         )
     }
 }

@@ -43,9 +43,8 @@ impl FileLocation {
     /// If symbolic links cannot be resolved.
     pub(crate) fn of_path(path: &Path) -> io::Result<Vec<Self>> {
         let text = normalize(path);
-        let mut places = vec![Self::of_text(&text), Self::of_real(&real_path(&text)?)];
-        let direct = real_path(path)?;
-        places.push(Self::of_real(&direct));
+        let (real, direct) = (real_path(&text)?, real_path(path)?);
+        let mut places = vec![Self::of_text(&text), Self::of_real(&real), Self::of_real(&direct)];
         places.dedup();
         Ok(places)
     }
