@@ -41,22 +41,20 @@ pub(crate) fn decide(validated: Validated, caller: &Caller) -> Result<Allowed, R
     let Validated { entry, snapshot } = validated;
     let evaluated = evaluate_delegation(&entry, caller, snapshot.orchestration().identity);
     let verdict = evaluated.verdict;
-    match &entry.state {
-        AgentState::Valid(agent) if verdict.is_allowed() => {
-            Ok(Allowed { agent: Arc::clone(agent), verdict, snapshot })
-        }
-        AgentState::Valid(_) | AgentState::Invalid => {
-            let (code, help) = match evaluated.decided_by {
-                DelegationRule::ValidFiles => (Code::AgentInvalid, INVALID_HELP.to_owned()),
-                DelegationRule::AllowedCallers => {
-                    (Code::CallerNotAllowed, callers_help(&entry, caller, &snapshot))
-                }
-                DelegationRule::Identity => (Code::CallerNotAllowed, IDENTITY_HELP.to_owned()),
-            };
-            let failure = Failure::new(code, verdict.message(), help);
-            Err(Refusal { failure, verdict: Some(verdict) })
-        }
+    if let AgentState::Valid(agent) = &entry.state
+        && verdict.is_allowed()
+    {
+        return Ok(Allowed { agent: Arc::clone(agent), verdict, snapshot });
     }
+    let (code, help) = match evaluated.decided_by {
+        DelegationRule::ValidFiles => (Code::AgentInvalid, INVALID_HELP.to_owned()),
+        DelegationRule::AllowedCallers => {
+            (Code::CallerNotAllowed, callers_help(&entry, caller, &snapshot))
+        }
+        DelegationRule::Identity => (Code::CallerNotAllowed, IDENTITY_HELP.to_owned()),
+    };
+    let failure = Failure::new(code, verdict.message(), help);
+    Err(Refusal { failure, verdict: Some(verdict) })
 }
 
 /// Failure of a launch preview for an agent whose files have errors.
@@ -107,7 +105,6 @@ pub(crate) struct Authorized {
 ///
 /// The refusal, or `AUDIT_UNAVAILABLE` if the entry cannot be written; the run must not start then.
 pub(crate) async fn audit(
-    gateway: &Gateway,
     run: &Run,
     checked: Result<Authorized, Refusal>,
 ) -> Result<Authorized, Failure> {
@@ -118,7 +115,7 @@ pub(crate) async fn audit(
             AuditEntry { verdict: verdict.clone(), ..with_failure(entry, failure) }
         }
     };
-    write(gateway, entry).await?;
+    write(&run.services.gateway, entry).await?;
     checked.map_err(|refusal| refusal.failure)
 }
 

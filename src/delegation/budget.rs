@@ -107,34 +107,35 @@ impl RunBudget {
 
     fn check_session(&self) -> Result<(), Failure> {
         let Some(most) = self.session_limit else { return Ok(()) };
-        let spent =
-            self.ledger.spent_by_session(&self.session).map_err(|e| ledger_unreadable(&e))?;
+        let spent = self
+            .ledger
+            .spent_by_session(&self.session)
+            .map_err(|error| ledger_unreadable(&error))?;
         if spent < most {
             return Ok(());
         }
+        let spent = dollars(spent);
         let message = format!(
-            "everything that this session has started has cost {} of ${most} (`session_budget_usd`)",
-            dollars(spent)
+            "everything that this session has started has cost {spent} of ${most} (`session_budget_usd`)"
         );
-        Err(budget_exceeded(&message, "it resets with a new session of the main agent"))
+        Err(budget_exceeded(message, "it resets with a new session of the main agent"))
     }
 
     fn check_day(&self, now: Timestamp) -> Result<(), Failure> {
         let Some(most) = self.daily_limit else { return Ok(()) };
+        let agent = &self.agent;
         let spent = self
             .ledger
-            .spent_on_day(&day_of(now), &self.agent)
-            .map_err(|e| ledger_unreadable(&e))?;
+            .spent_on_day(&day_of(now), agent)
+            .map_err(|error| ledger_unreadable(&error))?;
         if spent < most {
             return Ok(());
         }
-        let agent = &self.agent;
-        let message = format!(
-            "`{agent}` has cost {} of ${most} today (`budgets.{agent}.per_day_usd`)",
-            dollars(spent)
-        );
+        let spent = dollars(spent);
+        let message =
+            format!("`{agent}` has cost {spent} of ${most} today (`budgets.{agent}.per_day_usd`)");
         Err(budget_exceeded(
-            &message,
+            message,
             &format!("it resets at 00:00 UTC, in {}", until_midnight(now)),
         ))
     }
@@ -145,15 +146,11 @@ impl RunBudget {
 /// # Errors
 ///
 /// `BUDGET_EXCEEDED`, or `STORE_UNAVAILABLE` if a budget applies and the costs cannot be read.
-pub(crate) async fn open_budget(
-    budgets: &Budgets,
-    run: &Run,
-    allowed: Allowed,
-) -> Result<Authorized, Failure> {
+pub(crate) async fn open_budget(run: &Run, allowed: Allowed) -> Result<Authorized, Failure> {
     let Allowed { agent, verdict, snapshot } = allowed;
     let session = run.caller.session_id.as_deref();
     let limits = snapshot.orchestration();
-    let budget = budgets.open(run.id, agent.name.as_str(), session, limits);
+    let budget = run.services.budgets.open(run.id, agent.name.as_str(), session, limits);
     let checked = Arc::clone(&budget);
     run_blocking(move || checked.check()).await.unwrap_or(Ok(()))?;
     Ok(Authorized { agent, budget, verdict })
@@ -161,24 +158,15 @@ pub(crate) async fn open_budget(
 
 /// Failure of a run that reached `max_budget_usd`.
 pub(crate) fn run_budget_exceeded(agent: &Agent, most: f64, spent: f64) -> Failure {
-    let message = format!(
-        "`{}` has cost {} of ${most} in this call (`max_budget_usd`)",
-        agent.name,
-        dollars(spent)
-    );
-    let help = format!(
-        "it begins anew with the next call: ask for less, or raise it in {}",
-        agent.file.display()
-    );
+    let (name, file, spent) = (&agent.name, agent.file.display(), dollars(spent));
+    let message = format!("`{name}` has cost {spent} of ${most} in this call (`max_budget_usd`)");
+    let help = format!("it begins anew with the next call: ask for less, or raise it in {file}");
     Failure::new(Code::BudgetExceeded, message, help)
 }
 
-fn budget_exceeded(message: &str, resets: &str) -> Failure {
-    Failure::new(
-        Code::BudgetExceeded,
-        message,
-        format!("{resets}; or raise it in agents/defaults.yaml"),
-    )
+fn budget_exceeded(message: String, resets: &str) -> Failure {
+    let help = format!("{resets}; or raise it in agents/defaults.yaml");
+    Failure::new(Code::BudgetExceeded, message, help)
 }
 
 /// Failure if the ledger cannot be read: without the sum no run may start.

@@ -1,28 +1,28 @@
 //! Delivery of a run: redact and truncate the answer, post the final cost, record `RunEnded`, return the report.
+//!
+//! An answer above `max_output_chars` is truncated; the full text is kept in `data/results/`.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::budget::RunBudget;
-use super::orchestrator::Orchestrator;
 use super::phase_timings::{PhaseTimings, RunPhase};
 use super::pipeline::Run;
 use super::recorder::RunRecorder;
 use super::register::Registered;
 use super::secrets::{redact, redact_value, server_secrets};
-use super::truncate_answer::truncate_answer;
 use super::turn::TurnOutcome;
-use crate::catalog::Agent;
+use crate::events::ResultFiles;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
-use crate::util::run_blocking;
+use crate::util::{RunId, Secret, run_blocking};
 
 /// The report of a run while it is collected, for every outcome.
 #[derive(Default)]
 pub(crate) struct ReportDraft {
     pub(crate) session_id: Option<String>,
     pub(crate) cost_usd: Option<f64>,
-    pub(crate) turns: Option<u64>,
-    pub(crate) denials: Vec<Denial>,
+    turns: Option<u64>,
+    denials: Vec<Denial>,
     pub(crate) notes: Vec<String>,
     pub(crate) timing: PhaseTimings,
     /// True if the run took a warm process from the pool, which is refilled when the run ends.
@@ -39,47 +39,45 @@ impl ReportDraft {
         *self.turns.get_or_insert(0) += progress.turns;
     }
 
-    pub(crate) fn report(self, run: Run, outcome: Outcome) -> Report {
-        let duration_ms = u64::try_from(run.started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Report {
-            agent: run.request.agent_name,
-            run_id: run.id,
-            duration_ms,
-            outcome,
-            session_id: self.session_id,
-            cost_usd: self.cost_usd,
-            turns: self.turns,
-            denials: self.denials,
-            notes: self.notes,
-        }
+    pub(crate) fn report(
+        self,
+        agent: String,
+        run_id: RunId,
+        duration: Duration,
+        outcome: Outcome,
+    ) -> Report {
+        let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let Self { session_id, cost_usd, turns, denials, notes, .. } = self;
+        Report { agent, run_id, duration_ms, outcome, session_id, cost_usd, turns, denials, notes }
     }
 }
 
 /// Ends the run and returns its report. The costs are in the ledger before.
 pub(crate) async fn deliver(
-    services: &Orchestrator,
     run: Run,
     registered: Registered,
-    mut draft: ReportDraft,
     answer: Result<Answer, Failure>,
 ) -> Report {
+    let secrets = server_secrets(&registered.agent);
     let outcome = match answer {
-        Ok(answer) => {
-            Outcome::Answered(finish_answer(services, &run, &registered, &mut draft, answer))
-        }
-        Err(failure) => Outcome::Failed(finish_failure(&registered, failure)),
+        Ok(answer) => Outcome::Answered(finish_answer(&run, &registered, &secrets, answer)),
+        Err(failure) => Outcome::Failed(finish_failure(&registered, &secrets, failure)),
     };
     run.cancel.cancel();
-    if draft.took_warm_process {
-        services.process_pool.warm_process_used.notify_one();
+    let (cost_usd, took_warm_process) = {
+        let draft = run.draft();
+        (draft.cost_usd, draft.took_warm_process)
+    };
+    if took_warm_process {
+        run.services.process_pool.warm_process_used.notify_one();
     }
     let Registered { budget, recorder, registration, .. } = registered;
     let settling = Instant::now();
-    settle(&budget, draft.cost_usd).await;
-    draft.timing.add_since(RunPhase::Record, settling);
+    settle(&budget, cost_usd).await;
+    run.add_time(RunPhase::Record, settling);
     drop(registration);
-    let timing = draft.timing.milliseconds();
-    let report = draft.report(run, outcome);
+    let timing = run.draft().timing.milliseconds();
+    let report = run.report(outcome);
     recorder.run_ended(&report, &timing);
     report
 }
@@ -93,51 +91,84 @@ pub(crate) async fn settle(budget: &Arc<RunBudget>, cost_usd: Option<f64>) {
 
 /// Replaces secrets of the agent's servers, and truncates the answer. Adds a note for each.
 fn finish_answer(
-    services: &Orchestrator,
     run: &Run,
     registered: &Registered,
-    draft: &mut ReportDraft,
+    secrets: &[Secret],
     mut answer: Answer,
 ) -> Answer {
-    let secrets = server_secrets(&registered.agent);
-    let in_text = redact(&mut answer.text, &secrets);
+    let in_text = redact(&mut answer.text, secrets);
     let output = answer.output.as_mut();
-    if output.is_some_and(|output| redact_value(output, &secrets)) | in_text {
-        draft.notes.push(
-            "The answer held a secret of the agent's servers; its name stands in its place."
-                .to_owned(),
-        );
+    if output.is_some_and(|output| redact_value(output, secrets)) | in_text {
+        let note = "The answer held a secret of the agent's servers; its name stands in its place.";
+        run.draft().notes.push(note.to_owned());
     }
-    answer.text = truncate_answer(services, run, &registered.agent, answer.text, draft);
+    let most = registered.agent.limits.max_output_chars;
+    answer.text = truncate_answer(run, answer.text, most);
     answer
 }
 
 /// Replaces secrets in a failure, which may quote the agent or a server, and names a stop by a person.
-fn finish_failure(registered: &Registered, failure: Failure) -> Failure {
-    let failure = redact_failure(&registered.agent, failure);
-    match &registered.registration {
-        Some(registration) if registration.is_stop_requested() => stopped_on_request(failure),
-        Some(_) | None => failure,
-    }
-}
-
-fn redact_failure(agent: &Agent, mut failure: Failure) -> Failure {
-    let secrets = server_secrets(agent);
-    redact(&mut failure.message, &secrets);
+fn finish_failure(registered: &Registered, secrets: &[Secret], mut failure: Failure) -> Failure {
+    redact(&mut failure.message, secrets);
     if let Some(partial) = &mut failure.partial {
-        redact(partial, &secrets);
+        redact(partial, secrets);
     }
     for error in &mut failure.errors {
         for text in [&mut error.path, &mut error.expected, &mut error.found] {
-            redact(text, &secrets);
+            redact(text, secrets);
         }
     }
-    failure
+    if registered.registration.as_ref().is_none_or(|entry| !entry.is_stop_requested()) {
+        return failure;
+    }
+    let message = "the run was stopped by `adjutant runs stop`";
+    Failure::new(Code::Cancelled, message, "call it again if it is still wanted")
+        .with_partial(failure.partial.unwrap_or_default())
 }
 
-fn stopped_on_request(failure: Failure) -> Failure {
-    let message = "the run was stopped by `adjutant runs stop`";
-    let partial = failure.partial.unwrap_or_default();
-    Failure::new(Code::Cancelled, message, "call it again if it is still wanted")
-        .with_partial(partial)
+/// Truncates an answer of more than `most` characters and writes all of it to a file.
+///
+/// The returned text and a note name the file.
+fn truncate_answer(run: &Run, text: String, most: usize) -> String {
+    let Some(beginning) = truncated(&text, most) else { return text };
+    let (all, shown) = (text.chars().count(), beginning.chars().count());
+    let kept = match ResultFiles::new(&run.services.settings.data_dir()).write(run.id, &text) {
+        Ok(file) => format!("All of it is in `{}`.", file.display()),
+        Err(error) => format!("The rest could not be kept: {error}."),
+    };
+    let note = format!("The answer has {all} characters; these are the first {shown}. {kept}");
+    let text = format!("{beginning}\n\n[cut by Adjutant: {note}]");
+    run.draft().notes.push(note);
+    text
+}
+
+/// Returns the first `most` characters of `text`, cut at a line break or space if one is in the last
+/// tenth.
+///
+/// `None` if the text is short enough.
+fn truncated(text: &str, most: usize) -> Option<&str> {
+    let (end, _) = text.char_indices().nth(most)?;
+    let head = text.get(..end)?;
+    // At most a tenth is given up: of one long line, most is shown.
+    let floor = end - end / 10;
+    let last = |separator| head.rfind(separator).filter(|at| *at >= floor);
+    Some(head.get(..last('\n').or_else(|| last(' ')).unwrap_or(end)).unwrap_or(head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_answers_are_not_truncated() {
+        assert_eq!(truncated("äöü", 3), None);
+    }
+
+    #[test]
+    fn answers_are_truncated_at_a_line_or_word_and_never_inside_a_character() {
+        let text = "one two three four five six seven eight nine ten\neleven";
+        assert_eq!(truncated(text, 50), Some("one two three four five six seven eight nine ten"));
+        assert_eq!(truncated("äöüß", 3), Some("äöü"));
+        assert_eq!(truncated(&"x".repeat(100), 40).map(str::len), Some(40));
+    }
 }

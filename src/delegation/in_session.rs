@@ -2,25 +2,24 @@
 //! session.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::credentials::claude_config_dir;
-use super::deliver::{ReportDraft, settle};
-use super::judge::{session_not_found, turn_was_completed, turn_was_interrupted};
+use super::deliver::settle;
+use super::judge::session_not_found;
 use super::launch::PreparedLaunch;
-use super::orchestrator::Orchestrator;
 use super::phase_timings::RunPhase;
 use super::pipeline::Run;
 use super::process_spec::working_dir;
 use super::processes::{
-    AgentProcess, LiveProcess, NewProcess, pool_or_retire, run_in_new_process,
-    run_in_pooled_process, take_warm_process,
+    AgentProcess, claude_config_dir, pool_or_retire, run_in_new_process, run_in_pooled_process,
+    take_warm_process,
 };
-use super::turn::TurnOutcome;
+use super::turn::{RunEnd, TurnOutcome};
 use crate::catalog::Agent;
 use crate::outcome::{Code, Failure};
 use crate::plan::SessionStart;
@@ -32,50 +31,43 @@ use crate::sessions::{
 use crate::util::run_blocking;
 
 /// Runs one turn in the agent's session, and stores its result there.
-pub(crate) async fn run(
-    services: &Orchestrator,
-    run: &Run,
-    launch: &PreparedLaunch<'_>,
-    draft: &mut ReportDraft,
-) -> Result<TurnOutcome, Failure> {
+pub(crate) async fn run(launch: &PreparedLaunch<'_>) -> Result<TurnOutcome, Failure> {
+    let run = launch.run;
     let name = session_name(run, launch.agent())?;
     run.status.set_activity("waiting for the conversation");
     let began = Instant::now();
-    let _turn = wait_for_local_turn(services, launch, &name).await?;
-    let request = lease_request(services, run, launch.agent(), &launch.working_dir, &name);
-    let request =
-        LeaseRequest { timeout: request.timeout.saturating_sub(began.elapsed()), ..request };
-    let (mut lease, live) = lease_session(services, launch, &name, request).await?;
-    draft.timing.add(RunPhase::Queue, began.elapsed());
+    let _turn = wait_for_local_turn(launch, &name).await?;
+    let mut request = lease_request(run, launch.agent(), &name, &launch.working_dir);
+    request.timeout = request.timeout.saturating_sub(began.elapsed());
+    let (mut lease, live) = lease_session(launch, &name, request).await?;
+    run.add_time(RunPhase::Queue, began);
     let ready = match live {
         Some(live) => Some(live),
-        None => start_or_resume(services, launch, &mut lease, draft).await,
+        None => start_or_resume(launch, &mut lease).await,
     };
-    let mut outcome = run_turn(services, run, launch, &mut lease, ready, draft).await?;
+    let mut outcome = run_turn(launch, &mut lease, ready).await?;
     if lease.start_mode() == StartMode::Resume && session_not_found(&outcome) {
         lease.restart("«No conversation found»").await.map_err(|error| session_failure(&error))?;
-        launch.retire(services, outcome.process.take(), ());
-        outcome = run_turn(services, run, launch, &mut lease, None, draft).await?;
+        launch.retire(outcome.process.take(), ());
+        outcome = run_turn(launch, &mut lease, None).await?;
     }
-    draft.session_id = Some(lease.session_id().to_string());
     let recording = Instant::now();
+    let cost_usd = run.draft().cost_usd;
     // Both wait for file I/O; run them concurrently.
-    tokio::join!(commit(&mut lease, &outcome), settle(&launch.registered.budget, draft.cost_usd));
-    draft.timing.add(RunPhase::Record, recording.elapsed());
-    draft.notes.extend(lease.notes().iter().cloned());
+    tokio::join!(commit(&mut lease, &outcome), settle(&launch.registered.budget, cost_usd));
+    run.add_time(RunPhase::Record, recording);
+    run.draft().session_id = Some(lease.session_id().to_string());
+    run.draft().notes.extend(lease.notes().iter().cloned());
     // The lease goes with the process: no other run may resume a session while a process still has it.
-    pool_or_retire(services, run, launch, &mut outcome, lease, &name);
+    pool_or_retire(launch, &mut outcome, lease, &name);
     Ok(outcome)
 }
 
 fn session_name(run: &Run, agent: &Agent) -> Result<SessionName, Failure> {
     let key = run.request.session_key.as_deref();
     let key = key.map_or_else(|| Ok(SessionKey::default()), str::parse).map_err(|error| {
-        Failure::new(
-            Code::InvalidArgument,
-            format!("`session_key` cannot be used: {error}"),
-            "give a short plain name",
-        )
+        let message = format!("`session_key` cannot be used: {error}");
+        Failure::new(Code::InvalidArgument, message, "give a short plain name")
     })?;
     Ok(SessionName { agent: agent.name.clone(), key })
 }
@@ -86,48 +78,36 @@ fn session_name(run: &Run, agent: &Agent) -> Result<SessionName, Failure> {
 /// Only if processes are kept between runs. `None` after `session_wait`: the store then grants the lease or names
 /// its holder.
 async fn wait_for_local_turn(
-    services: &Orchestrator,
     launch: &PreparedLaunch<'_>,
     name: &SessionName,
 ) -> Result<Option<OwnedMutexGuard<()>>, Failure> {
+    let services = &launch.run.services;
     if !services.process_pool.is_on() {
         return Ok(None);
     }
-    let until = Instant::now() + services.catalog.snapshot().orchestration().session_wait;
+    let session_wait = services.catalog.snapshot().orchestration().session_wait;
     let queue = services.process_pool.session_queue(name).lock_owned();
-    Ok(launch.limits.bound(timeout_at(until, queue)).await?.ok())
+    Ok(launch.limits.bound(timeout(session_wait, queue)).await?.ok())
 }
 
 /// Predicts session id and transcript path of the run before it waits for anything.
 ///
 /// A pooled process has its own session id; `attach_session` corrects the prediction when the process is taken.
-pub(crate) async fn predict_session(
-    services: &Orchestrator,
-    run: &Run,
-    agent: &Agent,
-) -> ExpectedSession {
-    let folder =
-        working_dir(agent, &services.settings).unwrap_or_else(|_| services.settings.root.clone());
+pub(crate) async fn predict_session(run: &Run, agent: &Agent) -> ExpectedSession {
+    let settings = &run.services.settings;
+    let folder = working_dir(agent, settings).unwrap_or_else(|_| settings.root.clone());
     let session_id = match session_name(run, agent) {
         Ok(name) if agent.session => {
-            let request = lease_request(services, run, agent, &folder, &name);
-            let sessions = services.sessions.clone();
-            run_blocking(move || sessions.predict_session_id(&request))
-                .await
-                .unwrap_or(run.new_session_id)
+            let request = lease_request(run, agent, &name, &folder);
+            let sessions = run.services.sessions.clone();
+            run_blocking(move || sessions.predict_session_id(&request)).await
         }
-        Ok(_) | Err(_) => run.new_session_id,
+        Ok(_) | Err(_) => None,
     };
-    ExpectedSession::new(session_id, &folder)
+    ExpectedSession::new(session_id.unwrap_or(run.new_session_id), &folder)
 }
 
-fn lease_request(
-    services: &Orchestrator,
-    run: &Run,
-    agent: &Agent,
-    folder: &Path,
-    name: &SessionName,
-) -> LeaseRequest {
+fn lease_request(run: &Run, agent: &Agent, name: &SessionName, folder: &Path) -> LeaseRequest {
     LeaseRequest {
         agent: name.agent.clone(),
         key: name.key.clone(),
@@ -137,19 +117,18 @@ fn lease_request(
         new_session_id: run.new_session_id,
         agent_digest: agent_digest(agent),
         run: run.id,
-        timeout: services.catalog.snapshot().orchestration().session_wait,
+        timeout: run.services.catalog.snapshot().orchestration().session_wait,
     }
 }
 
 /// Leases the session, with its live process if there is one that can serve this run.
 async fn lease_session(
-    services: &Orchestrator,
     launch: &PreparedLaunch<'_>,
     name: &SessionName,
     request: LeaseRequest,
 ) -> Result<(SessionLease, Option<AgentProcess>), Failure> {
-    let live = services.process_pool.take_live(name).and_then(LiveProcess::from_pooled);
-    let leased = if let Some(live) = live {
+    let services = &launch.run.services;
+    let leased = if let Some(live) = services.process_pool.take_live(name) {
         live.renew(request, &launch.digest).await
     } else {
         let leased = launch.limits.bound(services.sessions.lease(request)).await?;
@@ -163,14 +142,12 @@ async fn lease_session(
 /// A new session may take a warm process from the pool. For a resumed one, any process that a crashed server left
 /// attached to the session is killed first, because two writers would corrupt its transcript.
 async fn start_or_resume(
-    services: &Orchestrator,
     launch: &PreparedLaunch<'_>,
     lease: &mut SessionLease,
-    draft: &mut ReportDraft,
 ) -> Option<AgentProcess> {
     match (lease.start_mode(), lease.last_run()) {
         (StartMode::Create, _) => {
-            let warm = take_warm_process(services, launch, draft)?;
+            let warm = take_warm_process(launch)?;
             lease.set_session_id(warm.session_id?).await;
             Some(warm.process)
         }
@@ -187,38 +164,30 @@ async fn start_or_resume(
 }
 
 async fn run_turn(
-    services: &Orchestrator,
-    run: &Run,
     launch: &PreparedLaunch<'_>,
     lease: &mut SessionLease,
     ready: Option<AgentProcess>,
-    draft: &mut ReportDraft,
 ) -> Result<TurnOutcome, Failure> {
     if let Some(process) = ready {
         launch.attach_session(lease.session_id(), Path::new(&lease.session().folder));
         let source = session_start(lease).source();
-        let turn = run_in_pooled_process(services, run, launch, process, source, draft).await;
-        if let Some(outcome) = turn {
+        if let Some(outcome) = run_in_pooled_process(launch, process, source).await {
             return Ok(outcome);
         }
         // The failed process may have used its session id already.
         lease.set_session_id(Uuid::new_v4()).await;
     }
-    let working_dir = PathBuf::from(&lease.session().folder);
-    let new = NewProcess {
-        session: session_start(lease),
-        working_dir: &working_dir,
-        session_cost_usd: lease.counted_before(),
-    };
-    run_in_new_process(services, run, launch, &new, draft).await
+    let folder = Path::new(&lease.session().folder);
+    run_in_new_process(launch, &session_start(lease), folder, lease.counted_before()).await
 }
 
 /// Stores the result of the turn in the session.
 async fn commit(lease: &mut SessionLease, outcome: &TurnOutcome) {
     let cost_usd = outcome.progress.cost_usd;
-    if turn_was_completed(outcome) {
+    if outcome.is_completed() {
         lease.record_completed(CompletedTurn { turns: 1, cost_usd }).await;
-    } else if turn_was_interrupted(outcome) {
+    } else if matches!(outcome.end, RunEnd::Interrupted(_)) {
+        // Closed in order: the text so far is in the transcript.
         lease.record_interrupted(cost_usd).await;
     } else {
         lease.record_failed(cost_usd).await;
@@ -236,10 +205,8 @@ impl ExpectedSession {
     pub(crate) fn new(session_id: Uuid, folder: &Path) -> Self {
         // Claude Code derives the directory name from the resolved path.
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-        Self {
-            session_id,
-            transcript: expected_transcript(&claude_config_dir(), &folder, session_id),
-        }
+        let transcript = expected_transcript(&claude_config_dir(), &folder, session_id);
+        Self { session_id, transcript }
     }
 }
 

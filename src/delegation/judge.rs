@@ -1,13 +1,12 @@
 //! Conversion of a run's end into an answer or a failure: the output contract, and each way a turn can fail.
 
+use std::error::Error;
 use std::time::Instant;
 
 use serde_json::Value;
 
 use super::budget::run_budget_exceeded;
-use super::deliver::ReportDraft;
 use super::launch::PreparedLaunch;
-use super::limits::limit_failure;
 use super::phase_timings::RunPhase;
 use super::turn::{RunEnd, TurnOutcome};
 use super::usage_meter::max_turns_exceeded;
@@ -18,14 +17,10 @@ use crate::process::{ProcessEnd, SpawnError};
 use crate::util::{one_line, shorten};
 
 /// Returns the answer of a run, or its failure with the reason.
-pub(crate) fn judge(
-    launch: &PreparedLaunch<'_>,
-    turn: &TurnOutcome,
-    draft: &mut ReportDraft,
-) -> Result<Answer, Failure> {
+pub(crate) fn judge(launch: &PreparedLaunch<'_>, turn: &TurnOutcome) -> Result<Answer, Failure> {
     let judging = Instant::now();
     let judged = judge_turn(launch.agent(), turn, &launch.output_contract);
-    draft.timing.add_since(RunPhase::Judge, judging);
+    launch.run.add_time(RunPhase::Judge, judging);
     match (judged, launch.limits.meter.over()) {
         // As in the CLI: an answer that exceeded a limit is a failure, and its text is kept as partial.
         (Ok(answer), Some(failure)) => Err(failure.with_partial(answer.text)),
@@ -45,7 +40,7 @@ fn judge_turn(
         RunEnd::Result(result) if result.is_success() => return wanted.answer(agent, result),
         RunEnd::Result(result) => bad_result(agent, result, &run.progress, wanted),
         RunEnd::NoResult(ending, end) => no_result(agent, ending, *end, &run.stderr),
-        RunEnd::Interrupted(stop) | RunEnd::Stopped(stop) => limit_failure(agent, stop),
+        RunEnd::Interrupted(stop) | RunEnd::Stopped(stop) => stop.failure(agent),
     };
     Err(match failure.partial {
         Some(_) => failure,
@@ -53,43 +48,23 @@ fn judge_turn(
     })
 }
 
-/// Returns `true` if the turn ended with a successful result, even if the answer does not fit the
-/// schema.
-pub(crate) fn turn_was_completed(run: &TurnOutcome) -> bool {
-    matches!(&run.end, RunEnd::Result(result) if result.is_success())
-}
-
-/// Returns `true` if the turn was interrupted and closed in order: the text so far is in the
-/// transcript.
-pub(crate) fn turn_was_interrupted(run: &TurnOutcome) -> bool {
-    matches!(&run.end, RunEnd::Interrupted(_))
-}
-
 /// Returns `true` if the CLI does not know the session id it should resume.
 pub(crate) fn session_not_found(run: &TurnOutcome) -> bool {
-    const NOT_FOUND_TEXT: &str = "No conversation found";
-    let told = |result: &ResultFrame| {
-        result.errors.iter().any(|error| error.contains(NOT_FOUND_TEXT))
-            || result
-                .result
-                .as_deref()
-                .is_some_and(|text| result.is_error && text.contains(NOT_FOUND_TEXT))
-    };
+    let is_told = |text: &str| text.contains("No conversation found");
     match &run.end {
-        RunEnd::NotReady(OpenError::EndedEarly(result), _) | RunEnd::Result(result) => told(result),
-        RunEnd::NotReady(..) | RunEnd::NoResult(..) => run.stderr.contains(NOT_FOUND_TEXT),
+        RunEnd::NotReady(OpenError::EndedEarly(result), _) | RunEnd::Result(result) => {
+            let text = result.result.as_deref().filter(|_| result.is_error);
+            result.errors.iter().any(|error| is_told(error)) || text.is_some_and(is_told)
+        }
+        RunEnd::NotReady(..) | RunEnd::NoResult(..) => is_told(&run.stderr),
         RunEnd::NotStarted(_) | RunEnd::Interrupted(_) | RunEnd::Stopped(_) => false,
     }
 }
 
 fn not_started(error: &SpawnError) -> Failure {
-    let cause =
-        std::error::Error::source(error).map_or(String::new(), |source| format!(": {source}"));
-    Failure::new(
-        Code::SpawnFailed,
-        format!("claude could not be started: {error}{cause}"),
-        "run `adjutant doctor`",
-    )
+    let cause = error.source().map_or(String::new(), |source| format!(": {source}"));
+    let message = format!("claude could not be started: {error}{cause}");
+    Failure::new(Code::SpawnFailed, message, "run `adjutant doctor`")
 }
 
 fn not_ready(error: &OpenError, end: ProcessEnd, stderr: &str) -> Failure {
@@ -115,11 +90,8 @@ fn no_result(agent: &Agent, ending: &TurnResult, end: ProcessEnd, stderr: &str) 
     let name = &agent.name;
     let message = match ending {
         TurnResult::Result(_) | TurnResult::StreamEnded => {
-            format!(
-                "claude ended without a result for `{name}` ({}){}",
-                describe_exit(end),
-                stderr_end(stderr)
-            )
+            let (exit, said) = (describe_exit(end), stderr_end(stderr));
+            format!("claude ended without a result for `{name}` ({exit}){said}")
         }
         TurnResult::LineTooLong { limit } => {
             format!("claude wrote a line of more than {limit} bytes for `{name}`")
@@ -131,11 +103,8 @@ fn no_result(agent: &Agent, ending: &TurnResult, end: ProcessEnd, stderr: &str) 
             format!("claude worked in session {found} and not in {expected} for `{name}`")
         }
     };
-    Failure::new(
-        Code::ClaudeFailed,
-        message,
-        "try again; if it stays so, run `adjutant doctor --live`",
-    )
+    let help = "try again; if it stays so, run `adjutant doctor --live`";
+    Failure::new(Code::ClaudeFailed, message, help)
 }
 
 fn bad_result(
@@ -168,13 +137,16 @@ fn claude_failed(agent: &Agent, result: &ResultFrame) -> Failure {
 
 /// Classifies the API error in a failed result.
 pub(crate) fn api_failure(result: &ResultFrame) -> ApiFailure {
-    let said = result.errors.first().or(result.result.as_ref());
     let kind = result.api_error.as_deref();
-    ApiFailure::classify(result.api_error_status, kind, said.map_or("", String::as_str))
+    ApiFailure::classify(result.api_error_status, kind, first_error(result).unwrap_or_default())
+}
+
+fn first_error(result: &ResultFrame) -> Option<&str> {
+    result.errors.first().or(result.result.as_ref()).map(String::as_str)
 }
 
 fn error_text(result: &ResultFrame) -> String {
-    let said = result.errors.first().or(result.result.as_ref());
+    let said = first_error(result);
     said.map_or(String::new(), |text| format!(": {}", shorten(&one_line(text), 400)))
 }
 
@@ -198,7 +170,8 @@ fn describe_exit(end: ProcessEnd) -> String {
 /// Required form of an answer, and the number of retries.
 pub(crate) struct OutputContract {
     validator: Option<Validator>,
-    retries: u32,
+    /// Feedbacks on invalid answers that a run may give.
+    pub(crate) retries: u32,
 }
 
 impl OutputContract {
@@ -214,18 +187,15 @@ impl OutputContract {
         Ok(Self { validator, retries: agent.output.retries })
     }
 
-    /// Returns the function that gives feedback on an invalid answer, until the retries are used up.
-    pub(crate) fn retry_feedback(&self) -> impl FnMut(&ResultFrame) -> Option<String> {
-        let mut retries = self.retries;
-        move |result| {
-            let problem = self.problem(result).filter(|_| result.is_success())?;
-            retries = retries.checked_sub(1)?;
-            Some(problem)
-        }
+    /// Returns the feedback on an answer that does not fulfil the contract.
+    pub(crate) fn feedback(&self, result: &ResultFrame) -> Option<String> {
+        let text = result.result.as_deref().unwrap_or_default();
+        let judged = self.validator.as_ref()?.validate(text, result.structured_output.as_ref());
+        judged.err().map(|problem| problem.feedback())
     }
 
     /// Returns the answer if it fulfils the contract.
-    pub(crate) fn answer(&self, agent: &Agent, result: &ResultFrame) -> Result<Answer, Failure> {
+    fn answer(&self, agent: &Agent, result: &ResultFrame) -> Result<Answer, Failure> {
         let text = result.result.clone().unwrap_or_default();
         let Some(validator) = &self.validator else { return Ok(Answer { text, output: None }) };
         match validator.validate(&text, result.structured_output.as_ref()) {
@@ -236,7 +206,7 @@ impl OutputContract {
 
     /// Failure of a run in which the CLI gave up on structured output: reports the errors of the last
     /// value.
-    pub(crate) fn retries_exhausted(&self, agent: &Agent, last: Option<&Value>) -> Failure {
+    fn retries_exhausted(&self, agent: &Agent, last: Option<&Value>) -> Failure {
         let text = last.map_or(String::new(), Value::to_string);
         let judged = self.validator.as_ref().map(|validator| validator.validate(&text, last));
         if let Some(Err(problem)) = judged {
@@ -245,12 +215,6 @@ impl OutputContract {
         // The CLI checks less than we do, so the value should not be valid here.
         let message = format!("`{}` gave no answer that claude takes", agent.name);
         Failure::new(Code::OutputInvalid, message, help_text(agent)).with_partial(text)
-    }
-
-    fn problem(&self, result: &ResultFrame) -> Option<String> {
-        let text = result.result.as_deref().unwrap_or_default();
-        let judged = self.validator.as_ref()?.validate(text, result.structured_output.as_ref());
-        judged.err().map(|problem| problem.feedback())
     }
 }
 

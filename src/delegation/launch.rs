@@ -9,19 +9,18 @@ use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use super::admit::Admitted;
+use super::admit::{Admitted, RunLimits};
 use super::authorize::invalid_agent;
-use super::credentials::claude_config_dir;
-use super::deliver::ReportDraft;
 use super::file_access::ControlFiles;
 use super::in_session::ExpectedSession;
 use super::judge::OutputContract;
-use super::limits::RunLimits;
 use super::orchestrator::Orchestrator;
 use super::phase_timings::RunPhase;
 use super::pipeline::Run;
 use super::process_spec::{present_variables, read_memory, resolve_environment, working_dir};
-use super::processes::{AgentProcess, ClaudeProgram, ProcessControl, ProgramCache};
+use super::processes::{
+    AgentProcess, ClaudeProgram, ProcessControl, ProgramCache, claude_config_dir,
+};
 use super::register::Registered;
 use super::request::find_agent;
 use crate::catalog::{Agent, ServerLaunch, Snapshot};
@@ -65,14 +64,47 @@ impl LaunchInputs {
             read_denials: &self.read_denials,
         })
     }
+
+    /// Returns the digest of one launch.
+    ///
+    /// Covers program and version, arguments, environment with its values, system prompt and memory, permissions,
+    /// servers, the gateway's rules and configuration if a shared server is used, working directory, and Claude Code's
+    /// credentials file (its version, not its content).
+    pub(crate) fn digest(
+        &self,
+        session: &SessionStart,
+        folder: &Path,
+        gateway: &Gateway,
+    ) -> Result<String, Failure> {
+        let Self { agent, program, .. } = self;
+        let plan = self.plan(session);
+        let environment = resolve_environment(agent, &plan)?;
+        let parts = json!([
+            plan.digest(),
+            agent,
+            program.features.version,
+            FileVersion::read(&program.path),
+            folder,
+            FileVersion::read(&claude_config_dir().join(".credentials.json")),
+        ]);
+        let mut hasher = Sha256::new();
+        hasher.update(parts.to_string());
+        hasher.update(format!("{environment:?}"));
+        if agent.servers.iter().any(|server| matches!(server.launch, ServerLaunch::Shared)) {
+            let in_force = gateway.in_force();
+            hasher.update(format!("{:?} {:?}", in_force.rules, in_force.servers));
+        }
+        Ok(format!("{:x}", hasher.finalize()))
+    }
 }
 
 /// A launch that is ready but for its session.
 pub(crate) struct PreparedLaunch<'r> {
+    pub(crate) run: &'r Run,
     pub(crate) registered: &'r Registered,
     pub(crate) limits: RunLimits,
     permit: Arc<Permit>,
-    inputs: LaunchInputs,
+    pub(crate) inputs: LaunchInputs,
     pub(crate) working_dir: PathBuf,
     /// Digest of everything a process of this run is started with.
     pub(crate) digest: String,
@@ -87,26 +119,24 @@ pub(crate) struct PreparedLaunch<'r> {
 
 /// Prepares everything that the run needs to start a process.
 pub(crate) async fn prepare<'r>(
-    services: &Orchestrator,
-    run: &Run,
+    run: &'r Run,
     registered: &'r Registered,
     admitted: Admitted,
-    draft: &mut ReportDraft,
 ) -> Result<PreparedLaunch<'r>, Failure> {
     let planning = Instant::now();
     run.status.set_activity("starting");
     let Admitted { limits, permit } = admitted;
     let agent = &registered.agent;
-    let (settings, control_files) = (&services.settings, &services.control_files);
+    let Orchestrator { settings, program_cache, control_files, gateway, .. } = &*run.services;
     let working_dir = working_dir(agent, settings)?;
-    let reading = LaunchInputs::read(settings, &services.program_cache, control_files, agent);
+    let reading = LaunchInputs::read(settings, program_cache, control_files, agent);
     let inputs = limits.bound(reading).await??;
     let output_contract = OutputContract::new(agent)?;
-    let plan = inputs.plan(&SessionStart::Ephemeral(run.new_session_id.to_string()));
-    let digest = launch_digest(agent, &plan, &inputs.program, &working_dir, &services.gateway)?;
-    draft.timing.add_since(RunPhase::Plan, planning);
-    let (servers, task) = (OnceCell::new(), OnceCell::new());
+    let session = SessionStart::Ephemeral(run.new_session_id.to_string());
+    let digest = inputs.digest(&session, &working_dir, gateway)?;
+    run.add_time(RunPhase::Plan, planning);
     Ok(PreparedLaunch {
+        run,
         registered,
         limits,
         permit,
@@ -114,8 +144,8 @@ pub(crate) async fn prepare<'r>(
         working_dir,
         digest,
         output_contract,
-        servers,
-        task,
+        servers: OnceCell::new(),
+        task: OnceCell::new(),
     })
 }
 
@@ -124,77 +154,58 @@ impl PreparedLaunch<'_> {
         &self.registered.agent
     }
 
-    pub(crate) fn plan(&self, session: &SessionStart) -> LaunchPlan {
-        self.inputs.plan(session)
-    }
-
     /// Records the session that the run is part of.
     pub(crate) fn attach_session(&self, session_id: Uuid, folder: &Path) {
         self.registered.recorder.attach_session(ExpectedSession::new(session_id, folder));
     }
 
     /// Shuts a process down in the background. Permit and `holds` are released when it has exited.
-    pub(crate) fn retire(
-        &self,
-        services: &Orchestrator,
-        process: Option<AgentProcess>,
-        holds: impl Send + 'static,
-    ) {
+    pub(crate) fn retire(&self, process: Option<AgentProcess>, holds: impl Send + 'static) {
         let Some(mut process) = process else { return };
         process.control.unbind_run();
         let held = (Arc::clone(&self.permit), holds);
-        services.tasks.spawn(async move {
+        self.run.services.tasks.spawn(async move {
             process.shutdown_gracefully().await;
             drop((process, held));
         });
     }
 
     /// Returns the task of the agent. The first call asks the servers behind the process for a prompt that it names.
-    pub(crate) async fn task(
-        &self,
-        run: &Run,
-        control: &ProcessControl,
-        draft: &mut ReportDraft,
-    ) -> &str {
+    pub(crate) async fn task(&self, control: &ProcessControl) -> &str {
+        let prompt = &self.run.request.prompt;
         let resolve = async {
-            let asking = Box::pin(control.resolve_prompt_command(&run.request.prompt));
+            let asking = Box::pin(control.resolve_prompt_command(prompt));
             match self.limits.bound(asking).await {
                 Ok(Some(Ok(text))) => return text,
                 Ok(Some(Err(error))) => {
-                    draft
-                        .notes
-                        .push(format!("The prompt of a server could not be put in: {error}."));
+                    let note = format!("The prompt of a server could not be put in: {error}.");
+                    self.run.draft().notes.push(note);
                 }
                 // No prompt is named, or a limit is exceeded, which the turn reports.
                 Ok(None) | Err(_) => {}
             }
-            run.request.prompt.clone()
+            prompt.clone()
         };
         self.task.get_or_init(|| resolve).await
     }
 
     /// Connects the agent's servers, once for all processes of the run; `None` if it has none.
-    pub(crate) async fn connect_servers(
-        &self,
-        services: &Orchestrator,
-        run: &Run,
-        draft: &mut ReportDraft,
-    ) -> Result<Option<Arc<SdkServers>>, Failure> {
-        if self.agent().servers.is_empty() {
-            return Ok(None);
-        }
+    pub(crate) async fn connect_servers(&self) -> Result<Option<Arc<SdkServers>>, Failure> {
+        let (run, agent, began) = (self.run, self.agent(), Instant::now());
         let connect = async {
             run.status.set_activity("connecting its servers");
-            let connecting = SdkServers::connect(&services.gateway, self.agent(), run.id);
-            let (servers, notes) = self
-                .limits
-                .bound(connecting)
-                .await?
-                .map_err(|error| servers_unavailable(self.agent(), &error))?;
-            draft.notes.extend(notes);
+            let connecting = SdkServers::connect(&run.services.gateway, agent, run.id);
+            let connected = self.limits.bound(connecting).await?;
+            let (servers, notes) = connected.map_err(|error| servers_unavailable(agent, &error))?;
+            run.draft().notes.extend(notes);
             Ok(Arc::new(servers))
         };
-        self.servers.get_or_try_init(|| connect).await.cloned().map(Some)
+        let servers = match agent.servers.is_empty() {
+            true => None,
+            false => Some(Arc::clone(self.servers.get_or_try_init(|| connect).await?)),
+        };
+        run.add_time(RunPhase::Servers, began);
+        Ok(servers)
     }
 }
 
@@ -205,37 +216,6 @@ fn servers_unavailable(agent: &Agent, error: &GatewayError) -> Failure {
         _ => format!("look at `mcp_servers` and `tools` in {}", agent.file.display()),
     };
     Failure::new(Code::ServerUnavailable, message, help)
-}
-
-/// Returns the digest of one launch.
-///
-/// Covers program and version, arguments, environment with its values, system prompt and memory, permissions, servers,
-/// the gateway's rules and configuration if a shared server is used, working directory, and Claude Code's credentials
-/// file (its version, not its content).
-pub(crate) fn launch_digest(
-    agent: &Agent,
-    plan: &LaunchPlan,
-    program: &ClaudeProgram,
-    folder: &Path,
-    gateway: &Gateway,
-) -> Result<String, Failure> {
-    let environment = resolve_environment(agent, plan)?;
-    let parts = json!([
-        plan.digest(),
-        agent,
-        program.features.version,
-        FileVersion::read(&program.path),
-        folder,
-        FileVersion::read(&claude_config_dir().join(".credentials.json")),
-    ]);
-    let mut hasher = Sha256::new();
-    hasher.update(parts.to_string());
-    hasher.update(format!("{environment:?}"));
-    if agent.servers.iter().any(|server| matches!(server.launch, ServerLaunch::Shared)) {
-        let in_force = gateway.in_force();
-        hasher.update(format!("{:?} {:?}", in_force.rules, in_force.servers));
-    }
-    Ok(format!("{:x}", hasher.finalize()))
 }
 
 /// A launch plan with details for people.
@@ -255,23 +235,19 @@ pub(crate) async fn preview(settings: &Settings, name: &str) -> Result<PlanPrevi
     let control_files = ControlFiles::from_settings(settings);
     let programs = ProgramCache::default();
     let inputs = LaunchInputs::read(settings, &programs, &control_files, &agent).await?;
-    let conversation = match agent.session {
+    let session = match agent.session {
         true => SessionStart::Resume("<the conversation's id>".to_owned()),
         false => SessionStart::Ephemeral("<a new id>".to_owned()),
     };
-    let plan = inputs.plan(&conversation);
-    let (folder, folder_reason) = match &agent.cwd {
+    let (working_dir, working_dir_reason) = match &agent.cwd {
         Some(template) => (template.0.clone(), "`cwd` in its agent.md"),
         None => {
             (settings.root.display().to_string(), "the project's root: its agent.md names no `cwd`")
         }
     };
-    Ok(PlanPreview {
-        plan,
-        version: inputs.program.features.version,
-        working_dir: folder,
-        working_dir_reason: folder_reason,
-    })
+    let plan = inputs.plan(&session);
+    let version = inputs.program.features.version;
+    Ok(PlanPreview { plan, version, working_dir, working_dir_reason })
 }
 
 /// Returns the agent `name`, without regard to `allowed_callers`.

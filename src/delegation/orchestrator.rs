@@ -1,27 +1,26 @@
 //! State shared by all runs, and the entry points for starting runs, for shutdown and for health checks.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use super::approval::ApprovalPrompt;
 use super::authorize::{audit_rejection, callable_agents};
 use super::budget::Budgets;
+use super::deliver::ReportDraft;
 use super::file_access::ControlFiles;
 use super::pipeline::Run;
 use super::processes::{ProcessPool, ProgramCache, locate_program};
-use super::recorder::{RecorderSinks, RunRecorder};
+use super::recorder::RunRecorder;
 use super::request::RunRequest;
 use super::run_trace;
 use super::run_trace::RunTrace;
 use super::secrets::server_secrets;
-use super::start_up::{
-    admission_limits, clean_up_after_crash, event_log, follow_reloads, forget_unused_sessions,
-    keep_servers_ready,
-};
+use super::start_up::{admission_limits, clean_up_after_crash, event_log, forget_unused_sessions};
 use super::status::StatusSender;
 use super::user_hooks::UserHooks;
 use crate::catalog::{Agent, Catalog, CatalogWatcher};
@@ -36,7 +35,7 @@ use crate::runs::{Admission, AdmissionCounts, RunRegistry, StartupLimiter};
 use crate::sessions::SessionStore;
 use crate::store::check_writable;
 use crate::telemetry::{RunMetrics, RunRow, SpanExporter};
-use crate::util::{Redactor, RunId, run_blocking};
+use crate::util::{Mutex, Redactor, RunId, run_blocking};
 
 /// Limit of the wait for the event log at shutdown.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -67,40 +66,34 @@ impl Orchestrator {
     /// Loads the project and starts the background tasks. Needs a Tokio runtime.
     pub fn start(settings: Settings, shutdown: Shutdown, gateway: Arc<Gateway>) -> Arc<Self> {
         let catalog = Catalog::open(&settings);
-        let watching = catalog.watch();
-        let admission = Admission::new(admission_limits(catalog.snapshot().orchestration()));
-        let events = event_log(&settings, catalog.snapshot().orchestration());
-        let running = TaskTracker::new();
-        clean_up_after_crash(&settings, &events, &running);
-        follow_reloads(&catalog, &admission, &gateway, &shutdown);
-        let sessions = SessionStore::open(&settings.data_dir());
-        forget_unused_sessions(&sessions, catalog.snapshot().orchestration());
-        Arc::new(Self {
-            admission,
-            run_registry: RunRegistry::at(&settings.data_dir()),
+        let snapshot = catalog.snapshot();
+        let orchestration = snapshot.orchestration();
+        let (data_dir, tasks) = (settings.data_dir(), TaskTracker::new());
+        let events = event_log(&settings, orchestration);
+        clean_up_after_crash(&settings, &events, &tasks);
+        let sessions = SessionStore::open(&data_dir);
+        forget_unused_sessions(&sessions, orchestration);
+        let services = Arc::new(Self {
+            _catalog_watcher: catalog.watch(),
+            admission: Admission::new(admission_limits(orchestration)),
+            run_registry: RunRegistry::at(&data_dir),
             metrics: RunMetrics::default(),
-            process_pool: ProcessPool::new(catalog.snapshot().orchestration()),
+            process_pool: ProcessPool::new(orchestration),
             sessions,
-            budgets: Budgets::new(CostLedger::at(&settings.data_dir())),
+            budgets: Budgets::new(CostLedger::at(&data_dir)),
             events,
             span_exporter: run_trace::exporter_from_environment(),
             catalog,
-            _catalog_watcher: watching,
             gateway,
             control_files: Arc::new(ControlFiles::from_settings(&settings)),
             program_cache: ProgramCache::default(),
             startup_limiter: StartupLimiter::new(),
             settings,
             shutdown,
-            tasks: running,
-        })
-    }
-
-    /// Starts private servers ahead where agents ask for that, and follows changes of the files.
-    ///
-    /// For long-lived servers.
-    pub fn keep_servers_ready(&self) {
-        keep_servers_ready(&self.catalog, &self.gateway, &self.shutdown);
+            tasks,
+        });
+        services.follow_reloads();
+        services
     }
 
     /// Runs one delegation and returns its report. `asker` reaches the person behind the caller.
@@ -118,37 +111,36 @@ impl Orchestrator {
         if self.shutdown.stopping().is_cancelled() {
             return self.reject(&caller, &asked, shutting_down()).await;
         }
-        let run = Run::new(
+        let run = Run {
+            id: RunId::new(),
+            started_at: Instant::now(),
             request,
             caller,
-            status_sender,
-            self.with_shutdown(cancel),
-            asker,
-            &self.gateway,
-        );
-        let shared = Arc::clone(self);
+            status: Arc::new(status_sender),
+            prompt: asker,
+            cancel: self.with_shutdown(cancel),
+            new_session_id: Uuid::new_v4(),
+            draft: Mutex::default(),
+            services: Arc::clone(self),
+        };
+        let services = Arc::clone(self);
         // A task of its own: a disconnected caller drops its future, and the run must still end in order.
         let running = self.tasks.spawn(async move {
-            let report = run.execute(&shared).await;
-            shared.metrics.count(&report);
+            let report = run.execute().await;
+            services.metrics.count(&report);
             report
         });
         match running.await {
             Ok(report) => report,
-            Err(_) => rejection_report(&asked, internal_error()),
+            Err(_) => rejection_report(&asked, RunId::new(), internal_error()),
         }
     }
 
     /// Refuses a call before it becomes a run, and writes the audit entry.
     pub async fn reject(&self, caller: &Caller, agent: &str, failure: Failure) -> Report {
-        let mut report = rejection_report(agent, failure);
-        if let Outcome::Failed(failure) = &report.outcome
-            && let Err(unwritten) =
-                audit_rejection(&self.gateway, caller, agent, report.run_id, failure).await
-        {
-            report.outcome = Outcome::Failed(unwritten);
-        }
-        report
+        let run = RunId::new();
+        let written = audit_rejection(&self.gateway, caller, agent, run, &failure).await;
+        rejection_report(agent, run, written.err().unwrap_or(failure))
     }
 
     pub fn callable_agents(&self, caller: &Caller) -> Vec<Arc<Agent>> {
@@ -189,69 +181,6 @@ impl Orchestrator {
         self.gateway.shutdown().await;
     }
 
-    /// Creates the recorder of a run and records `RunQueued`. Shutdown waits for hooks that are still running.
-    pub(crate) fn new_recorder(&self, agent: &Arc<Agent>, subject: RunSubject) -> RunRecorder {
-        let sinks = RecorderSinks {
-            redactor: Redactor::new(server_secrets(agent)),
-            hooks: UserHooks::new(agent, self.settings.root.clone(), self.tasks.clone()),
-            trace: self.span_exporter.as_ref().and_then(RunTrace::start),
-        };
-        RunRecorder::queued(self.events.clone(), sinks, subject)
-    }
-
-    /// Returns a token that is cancelled by the caller or by shutdown.
-    fn with_shutdown(&self, cancel: CancellationToken) -> CancellationToken {
-        let both = self.shutdown.ending().child_token();
-        let linked = both.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = cancel.cancelled() => linked.cancel(),
-                () = linked.cancelled() => {}
-            }
-        });
-        both
-    }
-}
-
-/// Builds the report of a call that was refused before it became a run.
-fn rejection_report(agent: &str, failure: Failure) -> Report {
-    Report {
-        agent: agent.to_owned(),
-        run_id: RunId::new(),
-        duration_ms: 0,
-        outcome: Outcome::Failed(failure),
-        session_id: None,
-        cost_usd: None,
-        turns: None,
-        denials: Vec::new(),
-        notes: Vec::new(),
-    }
-}
-
-fn shutting_down() -> Failure {
-    let message = "Adjutant was told to stop and takes no new calls";
-    Failure::new(Code::Cancelled, message, "call again when it has been started again")
-}
-
-fn internal_error() -> Failure {
-    let message = "a fault inside Adjutant ended the call";
-    Failure::new(Code::ClaudeFailed, message, "please report it with the log of `adjutant serve`")
-}
-
-/// State of everything that a run needs. Holds no path and no name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Readiness {
-    /// Agents that can be called.
-    pub valid_agents: usize,
-    /// Agents whose files have errors.
-    pub invalid_agents: usize,
-    /// True if `data/` can be written.
-    pub store_writable: bool,
-    /// True if a `claude` binary was found.
-    pub claude_found: bool,
-}
-
-impl Orchestrator {
     /// Checks everything that a run needs. Blocks on file I/O.
     pub fn readiness(self: &Arc<Self>) -> Readiness {
         let snapshot = self.catalog.snapshot();
@@ -278,4 +207,54 @@ impl Orchestrator {
     pub fn run_rows(&self) -> Vec<RunRow> {
         self.metrics.rows()
     }
+
+    /// Creates the recorder of a run and records `RunQueued`. Shutdown waits for hooks that are still running.
+    pub(crate) fn new_recorder(&self, agent: &Arc<Agent>, subject: RunSubject) -> RunRecorder {
+        let redactor = Redactor::new(server_secrets(agent));
+        let hooks = UserHooks::new(agent, self.settings.root.clone(), self.tasks.clone());
+        let trace = self.span_exporter.as_ref().and_then(RunTrace::start);
+        RunRecorder::queued(self.events.clone(), redactor, hooks, trace, subject)
+    }
+
+    /// Returns a token that is cancelled by the caller or by shutdown.
+    fn with_shutdown(&self, cancel: CancellationToken) -> CancellationToken {
+        let both = self.shutdown.ending().child_token();
+        let linked = both.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = cancel.cancelled() => linked.cancel(),
+                () = linked.cancelled() => {}
+            }
+        });
+        both
+    }
+}
+
+/// Builds the report of a call that was refused before it became a run.
+fn rejection_report(agent: &str, run: RunId, failure: Failure) -> Report {
+    let outcome = Outcome::Failed(failure);
+    ReportDraft::default().report(agent.to_owned(), run, Duration::ZERO, outcome)
+}
+
+fn shutting_down() -> Failure {
+    let message = "Adjutant was told to stop and takes no new calls";
+    Failure::new(Code::Cancelled, message, "call again when it has been started again")
+}
+
+fn internal_error() -> Failure {
+    let message = "a fault inside Adjutant ended the call";
+    Failure::new(Code::ClaudeFailed, message, "please report it with the log of `adjutant serve`")
+}
+
+/// State of everything that a run needs. Holds no path and no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// Agents that can be called.
+    pub valid_agents: usize,
+    /// Agents whose files have errors.
+    pub invalid_agents: usize,
+    /// True if `data/` can be written.
+    pub store_writable: bool,
+    /// True if a `claude` binary was found.
+    pub claude_found: bool,
 }

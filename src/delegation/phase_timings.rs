@@ -1,11 +1,13 @@
 //! Durations of the phases of a run.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value};
+use serde::Serialize;
 
 /// Phases of a run, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum RunPhase {
     /// Waiting for admission and for the session.
     Queue,
@@ -28,61 +30,21 @@ pub(crate) enum RunPhase {
     Record,
 }
 
-impl RunPhase {
-    const ALL: [Self; 10] = [
-        Self::Queue,
-        Self::Plan,
-        Self::Servers,
-        Self::Spawn,
-        Self::Initialize,
-        Self::FirstFrame,
-        Self::Model,
-        Self::Tools,
-        Self::Judge,
-        Self::Record,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::Plan => "plan",
-            Self::Servers => "servers",
-            Self::Spawn => "spawn",
-            Self::Initialize => "initialize",
-            Self::FirstFrame => "first_frame",
-            Self::Model => "model",
-            Self::Tools => "tools",
-            Self::Judge => "judge",
-            Self::Record => "record",
-        }
-    }
-}
-
 /// Durations of the phases of one run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PhaseTimings(Vec<(RunPhase, Duration)>);
+pub(crate) struct PhaseTimings(BTreeMap<RunPhase, Duration>);
 
 impl PhaseTimings {
     /// Adds to a phase. A run may have several processes.
-    pub(crate) fn add(&mut self, span: RunPhase, time: Duration) {
-        self.0.push((span, time));
-    }
-
-    /// Adds the time since `began`.
-    pub(crate) fn add_since(&mut self, span: RunPhase, began: Instant) {
-        self.add(span, began.elapsed());
+    pub(crate) fn add(&mut self, phase: RunPhase, time: Duration) {
+        *self.0.entry(phase).or_default() += time;
     }
 
     /// Returns milliseconds by phase, in order; phases without time are omitted.
-    pub(crate) fn milliseconds(&self) -> Map<String, Value> {
-        RunPhase::ALL
-            .into_iter()
-            .filter_map(|span| {
-                let times = self.0.iter().filter(|(of, _)| *of == span).map(|(_, time)| *time);
-                let total: Duration = times.sum();
-                let tenths = (total.as_secs_f64() * 10_000.0).round() / 10.0;
-                (!total.is_zero()).then(|| (span.name().to_owned(), tenths.into()))
-            })
+    pub(crate) fn milliseconds(&self) -> BTreeMap<RunPhase, f64> {
+        let spent = self.0.iter().filter(|(_, time)| !time.is_zero());
+        spent
+            .map(|(phase, time)| (*phase, (time.as_secs_f64() * 10_000.0).round() / 10.0))
             .collect()
     }
 }

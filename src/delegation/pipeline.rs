@@ -3,98 +3,90 @@
 //! Each step is a function in a file of its own: it takes the value of the step before it, returns the next and calls
 //! nothing back. Only the [`ReportDraft`] is filled on the way, because a run that fails has a report, too.
 
-use std::sync::Arc;
+use std::mem::take;
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
 
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::admit::admit;
-use super::approval::{ApprovalBroker, ApprovalPrompt};
+use super::approval::ApprovalPrompt;
 use super::authorize::{Authorized, Refusal, audit, decide};
 use super::budget::open_budget;
 use super::deliver::{ReportDraft, deliver};
 use super::judge::judge;
 use super::launch::prepare;
 use super::orchestrator::Orchestrator;
+use super::phase_timings::RunPhase;
 use super::register::{Registered, register};
 use super::request::{RunRequest, validate};
 use super::status::StatusSender;
 use super::{in_session, one_shot};
-use crate::gateway::Gateway;
 use crate::identity::Caller;
 use crate::outcome::{Answer, Failure, Outcome, Report};
-use crate::util::RunId;
+use crate::util::{Mutex, RunId};
 
-/// One delegation: what was asked and by whom. No step changes it.
+/// One delegation: what was asked and by whom. No step changes it but for the draft of its report.
 pub(crate) struct Run {
     pub(crate) id: RunId,
     pub(crate) started_at: Instant,
     pub(crate) request: RunRequest,
     pub(crate) caller: Caller,
-    pub(crate) status: StatusSender,
-    pub(crate) approvals: Arc<ApprovalBroker>,
+    pub(crate) status: Arc<StatusSender>,
+    /// Reaches the person behind the caller.
+    pub(crate) prompt: Arc<dyn ApprovalPrompt>,
     /// Cancelled by the caller, by a person, by shutdown, and at the end of the run.
     pub(crate) cancel: CancellationToken,
     /// Session id to use if a new session is created.
     pub(crate) new_session_id: Uuid,
+    pub(crate) draft: Mutex<ReportDraft>,
+    pub(crate) services: Arc<Orchestrator>,
 }
 
 impl Run {
-    pub(crate) fn new(
-        request: RunRequest,
-        caller: Caller,
-        status: StatusSender,
-        cancel: CancellationToken,
-        prompt: Arc<dyn ApprovalPrompt>,
-        gateway: &Arc<Gateway>,
-    ) -> Self {
-        let id = RunId::new();
-        Self {
-            id,
-            started_at: Instant::now(),
-            request,
-            approvals: ApprovalBroker::new(id, &caller, prompt, gateway),
-            caller,
-            status,
-            cancel,
-            new_session_id: Uuid::new_v4(),
-        }
-    }
-
     /// Takes all steps and returns the report; every call has one, also a refused call.
-    pub(crate) async fn execute(self, services: &Orchestrator) -> Report {
+    pub(crate) async fn execute(self) -> Report {
         let _ended = self.cancel.clone().drop_guard();
-        let authorized = match audit(&services.gateway, &self, self.check(services).await).await {
+        let authorized = match audit(&self, self.check().await).await {
             Ok(authorized) => authorized,
-            Err(failure) => return ReportDraft::default().report(self, Outcome::Failed(failure)),
+            Err(failure) => return self.report(Outcome::Failed(failure)),
         };
-        let mut draft = ReportDraft::default();
-        let registered = register(services, &self, authorized, &mut draft).await;
-        let answer = self.run_agent(services, &registered, &mut draft).await;
-        deliver(services, self, registered, draft, answer).await
+        let registered = register(&self, authorized).await;
+        let answer = self.run_agent(&registered).await;
+        deliver(self, registered, answer).await
     }
 
     /// Steps before the audit entry, which is written whatever they return.
-    async fn check(&self, services: &Orchestrator) -> Result<Authorized, Refusal> {
-        let validated = validate(&services.catalog, &self.request, &self.caller)?;
+    async fn check(&self) -> Result<Authorized, Refusal> {
+        let validated = validate(&self.services.catalog, &self.request, &self.caller)?;
         let allowed = decide(validated, &self.caller)?;
-        Ok(open_budget(&services.budgets, self, allowed).await?)
+        Ok(open_budget(self, allowed).await?)
     }
 
     /// Steps between `RunQueued` and `RunEnded`.
-    async fn run_agent(
-        &self,
-        services: &Orchestrator,
-        registered: &Registered,
-        draft: &mut ReportDraft,
-    ) -> Result<Answer, Failure> {
-        let admitted = admit(services, self, registered, draft).await?;
-        let launch = prepare(services, self, registered, admitted, draft).await?;
+    async fn run_agent(&self, registered: &Registered) -> Result<Answer, Failure> {
+        let admitted = admit(self, registered).await?;
+        let launch = prepare(self, registered, admitted).await?;
         let turn = match registered.agent.session {
-            true => in_session::run(services, self, &launch, draft).await?,
-            false => one_shot::run(services, self, &launch, draft).await?,
+            true => in_session::run(&launch).await?,
+            false => one_shot::run(&launch).await?,
         };
-        judge(&launch, &turn, draft)
+        judge(&launch, &turn)
+    }
+
+    pub(crate) fn draft(&self) -> MutexGuard<'_, ReportDraft> {
+        self.draft.lock()
+    }
+
+    /// Adds the time since `began` to a phase of the run.
+    pub(crate) fn add_time(&self, phase: RunPhase, began: Instant) {
+        self.draft().timing.add(phase, began.elapsed());
+    }
+
+    /// Returns the report with all that the draft has now.
+    pub(crate) fn report(self, outcome: Outcome) -> Report {
+        let draft = take(&mut *self.draft());
+        draft.report(self.request.agent_name, self.id, self.started_at.elapsed(), outcome)
     }
 }

@@ -25,17 +25,12 @@ pub(crate) fn present_variables() -> BTreeSet<String> {
 /// Reads `memory.md` of an agent with `session: true`, at most 1 MiB.
 pub(crate) fn read_memory(agent: &Agent) -> Result<Option<String>, Failure> {
     let Some(file) = agent.memory.as_ref().filter(|_| agent.session) else { return Ok(None) };
-    match read_bounded(file, MAX_MEMORY_BYTES) {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(error) => {
-            let what = format!(
-                "the memory of `{}` cannot be read: `{}`: {error}",
-                agent.name,
-                file.display()
-            );
-            Err(Failure::new(Code::AgentInvalid, what, "mend the file, or remove it"))
-        }
-    }
+    let bytes = read_bounded(file, MAX_MEMORY_BYTES).map_err(|error| {
+        let (name, file) = (&agent.name, file.display());
+        let what = format!("the memory of `{name}` cannot be read: `{file}`: {error}");
+        Failure::new(Code::AgentInvalid, what, "mend the file, or remove it")
+    })?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Returns the working directory of an agent: its `cwd`, or the project's root.
@@ -45,19 +40,27 @@ pub(crate) fn working_dir(agent: &Agent, settings: &Settings) -> Result<PathBuf,
     let Some(template) = &agent.cwd else { return Ok(settings.root.clone()) };
     let written = resolve_template(agent, "cwd", template)?;
     let folder = settings.root.join(&written);
-    match folder.canonicalize() {
-        Ok(folder) if folder.is_dir() => Ok(folder),
-        Ok(_) => Err(invalid_working_dir(agent, &written, "it is not a folder")),
-        Err(error) => Err(invalid_working_dir(agent, &written, &error.to_string())),
-    }
+    let why = match folder.canonicalize() {
+        Ok(folder) if folder.is_dir() => return Ok(folder),
+        Ok(_) => "it is not a folder".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let name = &agent.name;
+    let what = format!("the working folder `{written}` of agent `{name}` cannot be used: {why}");
+    let help = format!("create it, or change `cwd` in {}", agent.file.display());
+    Err(Failure::new(Code::SpawnFailed, what, help))
 }
 
 /// Creates a private directory for the run's files: below `data/`, or in the temporary directory if
 /// that fails.
-pub(crate) fn create_run_dir(settings: &Settings, run: RunId) -> io::Result<RunDir> {
-    RunDir::create(&settings.data_dir(), run).or_else(|error| {
+pub(crate) fn create_run_dir(settings: &Settings, run: RunId) -> Result<RunDir, Failure> {
+    let created = RunDir::create(&settings.data_dir(), run).or_else(|error| {
         tracing::warn!(%error, "`data/` cannot be written; the run's files go to the temporary folder");
         RunDir::create(&temporary_runs_dir(), run)
+    });
+    created.map_err(|error| {
+        let message = format!("a private folder for the run cannot be made: {error}");
+        Failure::new(Code::SpawnFailed, message, "look at the free space and the rights of `data/`")
     })
 }
 
@@ -76,17 +79,12 @@ pub(crate) fn process_spec(
 ) -> Result<ProcessSpec, Failure> {
     write_private_files(plan, files).map_err(|error| {
         let what = format!("the private files of the run cannot be written: {error}");
-        Failure::new(
-            Code::SpawnFailed,
-            what,
-            "look at the free space and the rights of the temporary folder",
-        )
+        let help = "look at the free space and the rights of the temporary folder";
+        Failure::new(Code::SpawnFailed, what, help)
     })?;
-    let arguments = plan
-        .arguments
-        .iter()
-        .map(|argument| argument_text(agent, argument, &folder, files))
-        .collect::<Result<_, _>>()?;
+    let arguments = plan.arguments.iter();
+    let arguments = arguments.map(|argument| argument_text(agent, argument, &folder, files));
+    let arguments = arguments.collect::<Result<_, _>>()?;
     let environment = resolve_environment(agent, plan)?;
     Ok(ProcessSpec {
         label: agent.name.to_string(),
@@ -144,28 +142,19 @@ pub(crate) fn resolve_environment(
 }
 
 fn resolve_template(agent: &Agent, field: &str, template: &Template) -> Result<String, Failure> {
-    let home = dirs::home_dir();
-    let home = home.as_deref().and_then(Path::to_str);
-    template.resolve(|name| env::var(name).ok(), home).map_err(|error| {
-        let UnsetVariable { name } = &error;
-        let what = format!(
-            "`{field}` of agent `{}` needs the variable `{name}`, which is not set",
-            agent.name
-        );
+    resolve_variables(template).map_err(|UnsetVariable { name }| {
+        let (agent, file) = (&agent.name, agent.file.display());
+        let what =
+            format!("`{field}` of agent `{agent}` needs the variable `{name}`, which is not set");
         let help = format!(
-            "set it where Adjutant is started, or write `${{{name}:-a default}}` in {}",
-            agent.file.display()
+            "set it where Adjutant is started, or write `${{{name}:-a default}}` in {file}"
         );
         Failure::new(Code::SpawnFailed, what, help)
     })
 }
 
-fn invalid_working_dir(agent: &Agent, written: &str, why: &str) -> Failure {
-    let what =
-        format!("the working folder `{written}` of agent `{}` cannot be used: {why}", agent.name);
-    Failure::new(
-        Code::SpawnFailed,
-        what,
-        format!("create it, or change `cwd` in {}", agent.file.display()),
-    )
+/// Replaces the variables in a template by those of our environment, and `~` by our home directory.
+pub(crate) fn resolve_variables(template: &Template) -> Result<String, UnsetVariable> {
+    let home = dirs::home_dir();
+    template.resolve(|name| env::var(name).ok(), home.as_deref().and_then(Path::to_str))
 }

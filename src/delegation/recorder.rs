@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::MutexGuard;
 use std::time::Instant;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::in_session::ExpectedSession;
 use super::run_trace::RunTrace;
-use super::user_hooks::{CombinedHookResult, UserHooks};
+use super::user_hooks::{HookResult, UserHooks};
 use crate::claude::{InitFrame, PermissionRequest, ResultFrame, TokenUsage, ToolUse};
 use crate::events::{EventLog, RunSubject};
 use crate::outcome::{Failure, Outcome, Report};
@@ -53,18 +53,15 @@ struct OpenSpan {
     started_at: Timestamp,
 }
 
-/// Destinations of a run's events besides the log.
-pub(crate) struct RecorderSinks {
-    /// Removes secrets from events.
-    pub(crate) redactor: Redactor,
-    pub(crate) hooks: UserHooks,
-    pub(crate) trace: Option<RunTrace>,
-}
-
 impl RunRecorder {
     /// Starts recording a run that waits for admission: records `RunQueued`.
-    pub(crate) fn queued(log: EventLog, outlets: RecorderSinks, subject: RunSubject) -> Self {
-        let RecorderSinks { redactor, hooks, trace } = outlets;
+    pub(crate) fn queued(
+        log: EventLog,
+        redactor: Redactor,
+        hooks: UserHooks,
+        trace: Option<RunTrace>,
+        subject: RunSubject,
+    ) -> Self {
         let state = RecorderState {
             subject,
             session_start: None,
@@ -78,20 +75,20 @@ impl RunRecorder {
             is_ended: false,
         };
         let recorder = Self { log, redactor, hooks, trace, state: Mutex::new(state) };
-        recorder.append(&recorder.state(), "RunQueued", json!({}));
+        recorder.append(&recorder.state.lock(), "RunQueued", json!({}));
         recorder
     }
 
     /// Sets session id and transcript path of the run.
     pub(crate) fn attach_session(&self, conversation: ExpectedSession) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.subject.session_id = Some(conversation.session_id.to_string());
         state.subject.transcript = Some(conversation.transcript);
     }
 
     /// Records the process of the run; `source` is `startup` or `resume`.
     pub(crate) fn process_started(&self, pid: u32, source: &'static str) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.source = source;
         self.append(&state, "RunStarted", json!({ "pid": pid }));
     }
@@ -102,7 +99,7 @@ impl RunRecorder {
         event: &str,
         mut payload: Map<String, Value>,
     ) -> Map<String, Value> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         payload.insert("hook_event_name".to_owned(), event.into());
         state.update_session(&payload);
         self.begin_session(&mut state, None);
@@ -112,7 +109,7 @@ impl RunRecorder {
         if let Some(open) = state.track_span(event, &payload) {
             payload.insert("duration_ms".to_owned(), elapsed_ms(open.started));
             if event != "SubagentStop" {
-                let id = payload.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
+                let id = text(&payload, "tool_use_id");
                 self.trace_tool(&open, id, tool_error(event, &payload));
             }
         }
@@ -125,30 +122,25 @@ impl RunRecorder {
 
     /// Records `PreToolUse`.
     pub(crate) fn pre_tool_use(&self, tool_use: &ToolUse) -> Map<String, Value> {
-        let mut payload = tool_use.payload.clone();
-        payload.insert("tool_name".to_owned(), tool_use.tool_name.clone().into());
-        payload.insert("tool_input".to_owned(), tool_use.input.clone());
-        payload.insert("tool_use_id".to_owned(), tool_use.tool_use_id.clone().into());
-        self.hook_event("PreToolUse", payload)
+        let ToolUse { tool_name, input, tool_use_id, payload } = tool_use;
+        let call =
+            json!({ "tool_name": tool_name, "tool_input": input, "tool_use_id": tool_use_id });
+        self.hook_event("PreToolUse", with_members(payload.clone(), call))
     }
 
     /// Records `PermissionRequest`: no rule allows the call.
     pub(crate) fn permission_request(&self, request: &PermissionRequest) -> Map<String, Value> {
-        let payload = Map::from_iter([
-            ("tool_name".to_owned(), request.tool_name.clone().into()),
-            ("tool_input".to_owned(), request.input.clone()),
-            ("tool_use_id".to_owned(), request.tool_use_id.clone().into()),
-            ("permission_suggestions".to_owned(), json!(request.suggestions)),
-        ]);
-        self.hook_event("PermissionRequest", payload)
+        let PermissionRequest { tool_name, input, tool_use_id, suggestions, .. } = request;
+        let call = json!({
+            "tool_name": tool_name, "tool_input": input, "tool_use_id": tool_use_id, "permission_suggestions": suggestions,
+        });
+        self.hook_event("PermissionRequest", with_members(Map::new(), call))
     }
 
     /// Records `PermissionDenied` and notifies the user's hooks.
     pub(crate) fn permission_denied(&self, tool_use_id: &str, tool: &str, reason: &str) {
-        let mut payload = Map::from_iter([
-            ("tool_name".to_owned(), tool.into()),
-            ("reason".to_owned(), shorten(&one_line(reason), 500).into()),
-        ]);
+        let denial = json!({ "tool_name": tool, "reason": shorten(&one_line(reason), 500) });
+        let mut payload = with_members(Map::new(), denial);
         if !tool_use_id.is_empty() {
             payload.insert("tool_use_id".to_owned(), tool_use_id.into());
         }
@@ -161,46 +153,39 @@ impl RunRecorder {
         &self,
         event: &str,
         payload: &Map<String, Value>,
-    ) -> Option<CombinedHookResult> {
+    ) -> Option<HookResult> {
         self.hooks.run_matching(event, payload).await
     }
 
     /// Sets the prompt; `UserPromptSubmit` is recorded when the turn begins.
     pub(crate) fn prompt_sent(&self, message: &str) {
-        self.state().pending_prompt = Some(message.to_owned());
+        self.state.lock().pending_prompt = Some(message.to_owned());
     }
 
     /// Records `SessionStart` and the pending prompt at the `init` frame, which no hook reports.
     pub(crate) fn turn_started(&self, init: &InitFrame) {
-        let prompt = {
-            let mut state = self.state();
-            state.set_reported_session(&init.session_id);
-            self.begin_session(&mut state, Some(&init.model));
-            state.turn_context = Map::from_iter([
-                ("cwd".to_owned(), init.cwd.clone().into()),
-                ("permission_mode".to_owned(), init.permission_mode.clone().into()),
-            ]);
-            state.pending_prompt.take()
-        };
+        let mut state = self.state.lock();
+        state.set_reported_session(&init.session_id);
+        self.begin_session(&mut state, Some(&init.model));
+        let context = json!({ "cwd": init.cwd, "permission_mode": init.permission_mode });
+        state.turn_context = with_members(Map::new(), context);
+        let prompt = state.pending_prompt.take();
+        drop(state);
         if let Some(prompt) = prompt {
-            self.derived_event("UserPromptSubmit", [("prompt", prompt.into())]);
+            self.derived_event("UserPromptSubmit", json!({ "prompt": prompt }));
         }
     }
 
     /// Records `Stop`.
     pub(crate) fn turn_stopped(&self, result: &ResultFrame) {
-        let words = json!(result.result);
-        self.derived_event(
-            "Stop",
-            [("stop_hook_active", false.into()), ("last_assistant_message", words)],
-        );
+        let details = json!({ "stop_hook_active": false, "last_assistant_message": result.result });
+        self.derived_event("Stop", details);
     }
 
     /// Records an event as if a hook had reported it.
-    fn derived_event<const N: usize>(&self, event: &str, details: [(&str, Value); N]) {
-        let mut payload = self.state().turn_context.clone();
-        payload.extend(details.map(|(key, value)| (key.to_owned(), value)));
-        self.hook_event(event, payload);
+    fn derived_event(&self, event: &str, details: Value) {
+        let context = self.state.lock().turn_context.clone();
+        self.hook_event(event, with_members(context, details));
     }
 
     fn begin_session(&self, state: &mut RecorderState, model: Option<&str>) {
@@ -212,7 +197,7 @@ impl RunRecorder {
 
     /// Records the result of a tool call, unless a hook has reported it.
     pub(crate) fn tool_result(&self, tool_use_id: &str, is_error: bool, text: &str) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(open) = state.tool_calls.remove(tool_use_id) else { return };
         let name = if is_error { "PostToolUseFailure" } else { "PostToolUse" };
         let told = shorten(text, 2_000);
@@ -237,21 +222,17 @@ impl RunRecorder {
 
     /// Closes all open spans: the process is done with the run or has exited.
     pub(crate) fn session_ended(&self, reason: &str, usage: TokenUsage) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.usage += usage;
         self.close_spans(&mut state, reason);
     }
 
     /// Records `RunEnded`.
-    pub(crate) fn run_ended(&self, report: &Report, timing: &Map<String, Value>) {
-        let mut state = self.state();
-        let outcome = match &report.outcome {
-            Outcome::Answered(_) => "SUCCESS",
-            Outcome::Failed(failure) => failure.code.as_str(),
-        };
-        let failure = match &report.outcome {
-            Outcome::Answered(_) => None,
-            Outcome::Failed(failure) => Some(failure),
+    pub(crate) fn run_ended(&self, report: &Report, timing: &impl Serialize) {
+        let mut state = self.state.lock();
+        let (outcome, failure) = match &report.outcome {
+            Outcome::Answered(_) => ("SUCCESS", None),
+            Outcome::Failed(failure) => (failure.code.as_str(), Some(failure)),
         };
         let error = failure.map(Failure::full_message);
         // An invalid answer is needed to understand its errors.
@@ -297,11 +278,8 @@ impl RunRecorder {
             self.append(state, "SubagentStop", details);
         }
         if let Some(since) = state.session_start.take() {
-            self.append(
-                state,
-                "SessionEnd",
-                json!({ "reason": reason, "duration_ms": elapsed_ms(since) }),
-            );
+            let details = json!({ "reason": reason, "duration_ms": elapsed_ms(since) });
+            self.append(state, "SessionEnd", details);
         }
     }
 
@@ -313,10 +291,6 @@ impl RunRecorder {
         let payload = state.subject.payload(name, details);
         self.hooks.notify(name, &payload);
         self.log.append(&state.subject.hook_event(payload, &self.redactor));
-    }
-
-    fn state(&self) -> MutexGuard<'_, RecorderState> {
-        self.state.lock()
     }
 }
 
@@ -335,12 +309,11 @@ impl Drop for RunRecorder {
 impl RecorderState {
     /// Takes session id and transcript path from a payload; native subagents report the same ones.
     fn update_session(&mut self, payload: &Map<String, Value>) {
-        let text =
-            |key: &str| payload.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-        if let Some(session) = text("session_id") {
+        let given = |key| Some(text(payload, key)).filter(|text| !text.is_empty());
+        if let Some(session) = given("session_id") {
             self.subject.session_id = Some(session.to_owned());
         }
-        if let Some(path) = text("transcript_path") {
+        if let Some(path) = given("transcript_path") {
             self.subject.transcript = Some(PathBuf::from(path));
         }
     }
@@ -359,22 +332,20 @@ impl RecorderState {
 
     /// Stores the start of a turn; at its `Stop` returns the start. Ignores turns of native subagents.
     fn track_turn(&mut self, event: &str, payload: &Map<String, Value>) -> Option<Instant> {
-        let is_inside =
-            payload.get("agent_id").and_then(Value::as_str).is_some_and(|id| !id.is_empty());
         match event {
-            "UserPromptSubmit" if !is_inside => {
+            _ if !text(payload, "agent_id").is_empty() => None,
+            "UserPromptSubmit" => {
                 self.turn_start = Some(Instant::now());
                 None
             }
-            "Stop" if !is_inside => self.turn_start,
+            "Stop" => self.turn_start,
             _ => None,
         }
     }
 
     /// Stores a start event; for an end event removes and returns the start.
     fn track_span(&mut self, event: &str, payload: &Map<String, Value>) -> Option<OpenSpan> {
-        let text =
-            |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |key: &str| text(payload, key).to_owned();
         let begun =
             |name: &str| OpenSpan { name: text(name), started: Instant::now(), started_at: now() };
         match event {
@@ -395,12 +366,24 @@ impl RecorderState {
     }
 }
 
+/// Adds the members of a JSON object to a payload.
+fn with_members(mut payload: Map<String, Value>, members: Value) -> Map<String, Value> {
+    if let Value::Object(members) = members {
+        payload.extend(members);
+    }
+    payload
+}
+
+/// Returns a text in a payload; empty if there is none.
+fn text<'p>(payload: &'p Map<String, Value>, key: &str) -> &'p str {
+    payload.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
 fn tool_error(event: &str, payload: &Map<String, Value>) -> Option<String> {
-    let text = |key: &str| payload.get(key).and_then(Value::as_str).unwrap_or_default();
     match event {
         "PostToolUse" => None,
         "PermissionDenied" => Some("denied".to_owned()),
-        _ => Some(shorten(&one_line(text("error")), 200)),
+        _ => Some(shorten(&one_line(text(payload, "error")), 200)),
     }
 }
 

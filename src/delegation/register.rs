@@ -6,11 +6,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::approval::ApprovalBroker;
 use super::authorize::Authorized;
 use super::budget::RunBudget;
-use super::deliver::ReportDraft;
 use super::in_session::{ExpectedSession, predict_session};
-use super::orchestrator::Orchestrator;
 use super::pipeline::Run;
 use super::recorder::RunRecorder;
 use super::status::RunStatus;
@@ -24,25 +23,22 @@ pub(crate) struct Registered {
     pub(crate) agent: Arc<Agent>,
     pub(crate) budget: Arc<RunBudget>,
     pub(crate) recorder: Arc<RunRecorder>,
+    pub(crate) approvals: Arc<ApprovalBroker>,
     /// Entry in `data/runs/`, removed when dropped; `None` if it cannot be written.
     pub(crate) registration: Option<Arc<RunRegistration>>,
 }
 
 /// Records `RunQueued` and registers the run.
-pub(crate) async fn register(
-    services: &Orchestrator,
-    run: &Run,
-    authorized: Authorized,
-    draft: &mut ReportDraft,
-) -> Registered {
+pub(crate) async fn register(run: &Run, authorized: Authorized) -> Registered {
     let Authorized { agent, budget, .. } = authorized;
-    let ExpectedSession { session_id, transcript } = predict_session(services, run, &agent).await;
+    let ExpectedSession { session_id, transcript } = predict_session(run, &agent).await;
     let mut subject = RunSubject::new(run.id, agent.name.as_str(), Some(run.caller.clone()));
     subject.session_id = Some(session_id.to_string());
     subject.transcript = Some(transcript.clone());
-    let recorder = services.new_recorder(&agent, subject);
-    let registration = add_entry(services, run, &agent, transcript, draft);
-    Registered { agent, budget, recorder: Arc::new(recorder), registration }
+    let recorder = Arc::new(run.services.new_recorder(&agent, subject));
+    let registration = add_entry(run, &agent, transcript);
+    let approvals = ApprovalBroker::new(run, &agent);
+    Registered { agent, budget, recorder, approvals, registration }
 }
 
 impl Registered {
@@ -56,30 +52,22 @@ impl Registered {
 }
 
 /// Adds the entry of the run. After a write error the run continues without, with a note in its report.
-fn add_entry(
-    services: &Orchestrator,
-    run: &Run,
-    agent: &Agent,
-    transcript: PathBuf,
-    draft: &mut ReportDraft,
-) -> Option<Arc<RunRegistration>> {
-    let (agent, caller) = (agent.name.as_str(), &run.caller.name);
-    let added = services.run_registry.register_with_transcript(run.id, agent, caller, transcript);
-    let registration = match added {
-        Ok(registration) => Arc::new(registration),
+fn add_entry(run: &Run, agent: &Agent, transcript: PathBuf) -> Option<Arc<RunRegistration>> {
+    let (registry, agent) = (&run.services.run_registry, agent.name.as_str());
+    match registry.register_with_transcript(run.id, agent, &run.caller.name, transcript) {
+        Ok(registration) => {
+            let registration = Arc::new(registration);
+            let (status, cancel) = (run.status.subscribe(), run.cancel.clone());
+            tokio::spawn(sync_registration(Arc::clone(&registration), status, cancel));
+            Some(registration)
+        }
         Err(error) => {
             let note = format!("{error}; `adjutant runs` does not show this run.");
             tracing::warn!("{note}");
-            draft.notes.push(note);
-            return None;
+            run.draft().notes.push(note);
+            None
         }
-    };
-    tokio::spawn(sync_registration(
-        Arc::clone(&registration),
-        run.status.subscribe(),
-        run.cancel.clone(),
-    ));
-    Some(registration)
+    }
 }
 
 /// Copies the status to the registry entry, and forwards a stop request to the run, until the run ends.

@@ -1,18 +1,14 @@
 //! Secrets of an agent's servers, and their removal from texts.
 
-use std::env;
-use std::path::Path;
-
 use serde_json::Value;
 
+use super::process_spec::resolve_variables;
 use crate::catalog::{Agent, ServerLaunch};
 use crate::util::Secret;
 
 /// Returns the values of an agent's servers that come from our environment or are named like a secret
 /// (`TOKEN`).
 pub(crate) fn server_secrets(agent: &Agent) -> Vec<Secret> {
-    let home = dirs::home_dir();
-    let home = home.as_deref().and_then(Path::to_str);
     let values = agent.servers.iter().flat_map(|server| match &server.launch {
         ServerLaunch::Stdio { env, .. } => env.iter().collect::<Vec<_>>(),
         ServerLaunch::Http { headers, .. } => headers.iter().collect(),
@@ -20,10 +16,7 @@ pub(crate) fn server_secrets(agent: &Agent) -> Vec<Secret> {
     });
     values
         .filter(|(name, template)| !template.variables().is_empty() || Secret::is_secret_name(name))
-        .filter_map(|(name, template)| {
-            let value = template.resolve(|name| env::var(name).ok(), home).ok()?;
-            Secret::new(name, value)
-        })
+        .filter_map(|(name, template)| Secret::new(name, resolve_variables(template).ok()?))
         .collect()
 }
 

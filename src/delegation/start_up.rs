@@ -9,12 +9,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 
-use crate::catalog::{Catalog, IdentityRule, Orchestration};
+use super::orchestrator::Orchestrator;
+use crate::catalog::{IdentityRule, Orchestration};
 use crate::config::Settings;
 use crate::events::{EventLog, EventOptions, InterruptedRun};
-use crate::gateway::Gateway;
-use crate::process::{Shutdown, reap_orphans};
-use crate::runs::{Admission, AdmissionLimits, MachineLimit, RunEntry, clean_up};
+use crate::process::reap_orphans;
+use crate::runs::{AdmissionLimits, MachineLimit, RunEntry, clean_up};
 use crate::sessions::SessionStore;
 
 /// Delay of the cleanup: within this time a client has listed the tools.
@@ -77,75 +77,61 @@ pub(crate) fn forget_unused_sessions(sessions: &SessionStore, orchestration: &Or
     spawn_blocking(move || match sessions.forget_unused(retention) {
         Ok(forgotten) => {
             for gone in forgotten.removed {
-                tracing::info!(
-                    "forgot the conversation `{}`: unused since {}",
-                    gone.name(),
-                    gone.last_used
-                );
+                let (name, since) = (gone.name(), gone.last_used);
+                tracing::info!("forgot the conversation `{name}`: unused since {since}");
             }
         }
         Err(error) => tracing::warn!(%error, "old conversations could not be forgotten"),
     });
 }
 
-/// Applies changed limits, and reloads all files on SIGHUP.
-pub(crate) fn follow_reloads(
-    catalog: &Arc<Catalog>,
-    admission: &Admission,
-    gateway: &Arc<Gateway>,
-    shutdown: &Shutdown,
-) {
-    gateway.require_identity(requires_identity(catalog));
-    let gateway = Arc::downgrade(gateway);
-    let (catalog, admission) = (Arc::downgrade(catalog), admission.clone());
-    let (mut reloads, ending) = (shutdown.reloads(), shutdown.ending().clone());
-    let Some(mut changes) = catalog.upgrade().map(|catalog| catalog.changed()) else { return };
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                () = ending.cancelled() => return,
-                asked = reloads.changed() => {
-                    if asked.is_err() { return }
-                    if let Some(catalog) = catalog.upgrade() { catalog.reload(); }
+impl Orchestrator {
+    /// Applies changed limits, and reloads all files on SIGHUP.
+    pub(crate) fn follow_reloads(self: &Arc<Self>) {
+        self.gateway.require_identity(self.requires_identity());
+        let (mut changes, mut reloads) = (self.catalog.changed(), self.shutdown().reloads());
+        let (services, ending) = (Arc::downgrade(self), self.shutdown().ending().clone());
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = ending.cancelled() => return,
+                    asked = reloads.changed() => {
+                        if asked.is_err() { return }
+                        if let Some(services) = services.upgrade() { services.catalog.reload(); }
+                    }
+                    changed = changes.changed() => if changed.is_err() { return },
                 }
-                changed = changes.changed() => if changed.is_err() { return },
+                let Some(services) = services.upgrade() else { return };
+                let snapshot = services.catalog.snapshot();
+                services.admission.set_limits(admission_limits(snapshot.orchestration()));
+                services.gateway.require_identity(services.requires_identity());
             }
-            let Some(catalog) = catalog.upgrade() else { return };
-            admission.set_limits(admission_limits(catalog.snapshot().orchestration()));
-            if let Some(gateway) = gateway.upgrade() {
-                gateway.require_identity(requires_identity(&catalog));
-            }
-        }
-    });
-}
+        });
+    }
 
-fn requires_identity(catalog: &Catalog) -> bool {
-    catalog.snapshot().orchestration().identity == IdentityRule::Required
-}
+    fn requires_identity(&self) -> bool {
+        self.catalog.snapshot().orchestration().identity == IdentityRule::Required
+    }
 
-/// Starts private servers ahead and stops idle ones, as the files say, until shutdown.
-pub(crate) fn keep_servers_ready(
-    catalog: &Arc<Catalog>,
-    gateway: &Arc<Gateway>,
-    shutdown: &Shutdown,
-) {
-    let (mut changes, ending) = (catalog.changed(), shutdown.ending().clone());
-    let (catalog, gateway) = (Arc::downgrade(catalog), Arc::downgrade(gateway));
-    tokio::spawn(async move {
-        loop {
-            let (Some(catalog), Some(gateway)) = (catalog.upgrade(), gateway.upgrade()) else {
-                return;
-            };
-            let snapshot = catalog.snapshot();
-            gateway.set_idle_timeout(snapshot.orchestration().server_idle);
-            gateway.prestart_private_servers(
-                snapshot.entries().iter().filter_map(|entry| entry.agent()),
-            );
-            drop((catalog, gateway));
-            tokio::select! {
-                () = ending.cancelled() => return,
-                changed = changes.changed() => if changed.is_err() { return },
+    /// Starts private servers ahead and stops idle ones, as the files say, until shutdown.
+    ///
+    /// For long-lived servers.
+    pub fn keep_servers_ready(self: &Arc<Self>) {
+        let mut changes = self.catalog.changed();
+        let (services, ending) = (Arc::downgrade(self), self.shutdown().ending().clone());
+        tokio::spawn(async move {
+            loop {
+                let Some(strong) = services.upgrade() else { return };
+                let snapshot = strong.catalog.snapshot();
+                strong.gateway.set_idle_timeout(snapshot.orchestration().server_idle);
+                let agents = snapshot.entries().iter().filter_map(|entry| entry.agent());
+                strong.gateway.prestart_private_servers(agents);
+                drop(strong);
+                tokio::select! {
+                    () = ending.cancelled() => return,
+                    changed = changes.changed() => if changed.is_err() { return },
+                }
             }
-        }
-    });
+        });
+    }
 }

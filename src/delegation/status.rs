@@ -1,6 +1,6 @@
 //! Live status of a run, for progress notifications, the terminal and `adjutant runs list`.
 
-use std::sync::{Arc, Weak};
+use std::mem::replace;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -38,18 +38,13 @@ impl RunStatus {
 
 /// Sender of a run's status; readers subscribe. Owned by the run: the channel closes with it.
 #[derive(Debug)]
-pub struct StatusSender(Arc<watch::Sender<RunStatus>>);
+pub struct StatusSender(watch::Sender<RunStatus>);
 
 impl StatusSender {
     /// Creates the channel with its first receiver.
     pub fn new() -> (Self, watch::Receiver<RunStatus>) {
         let (sender, receiver) = watch::channel(RunStatus::default());
-        (Self(Arc::new(sender)), receiver)
-    }
-
-    /// Returns a reference for what may outlive the run, such as its process and requests in progress.
-    pub(crate) fn downgrade(&self) -> WeakStatusSender {
-        WeakStatusSender(Arc::downgrade(&self.0))
+        (Self(sender), receiver)
     }
 
     pub fn subscribe(&self) -> watch::Receiver<RunStatus> {
@@ -59,9 +54,8 @@ impl StatusSender {
     pub(crate) fn set_activity(&self, what: &str) {
         let what = shorten(&one_line(what), MAX_ACTIVITY_CHARS);
         self.0.send_if_modified(|status| {
-            let news = status.doing != what;
-            status.doing = what;
-            news
+            let before = replace(&mut status.doing, what);
+            before != status.doing
         });
     }
 
@@ -85,11 +79,7 @@ impl StatusSender {
     }
 
     pub(crate) fn set_turns(&self, turns: u64) {
-        self.0.send_if_modified(|status| {
-            let news = status.turns != turns;
-            status.turns = turns;
-            news
-        });
+        self.0.send_if_modified(|status| replace(&mut status.turns, turns) != turns);
     }
 
     pub(crate) fn add_cost(&self, turns: u64, cost_usd: f64) {
@@ -97,16 +87,5 @@ impl StatusSender {
             status.turns = turns;
             status.cost_usd += cost_usd;
         });
-    }
-}
-
-/// Reference to a [`StatusSender`] that does not keep the channel open.
-#[derive(Clone, Debug)]
-pub(crate) struct WeakStatusSender(Weak<watch::Sender<RunStatus>>);
-
-impl WeakStatusSender {
-    /// Returns the sender; `None` once the run has ended.
-    pub(crate) fn upgrade(&self) -> Option<StatusSender> {
-        self.0.upgrade().map(StatusSender)
     }
 }

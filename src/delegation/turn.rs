@@ -1,17 +1,14 @@
 //! The turn of a run in a started process: sends the prompt, waits for the result or for a limit, repeats for
 //! follow-ups.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::deliver::ReportDraft;
-use super::judge::{OutputContract, api_failure, turn_was_completed};
+use super::admit::{LimitHit, RunLimits};
+use super::judge::{OutputContract, api_failure};
 use super::launch::PreparedLaunch;
-use super::limits::{LimitHit, RunLimits};
-use super::pipeline::Run;
-use super::processes::{AgentProcess, RunObservations, StartError};
+use super::processes::{AgentProcess, RunObservations};
 use super::usage_meter::UsageMeter;
 use crate::claude::{ClaudeHandle, OpenError, ResultFrame, TurnEnd, TurnProgress, TurnResult};
 use crate::process::{ProcessEnd, SpawnError};
@@ -31,16 +28,17 @@ pub(crate) struct TurnOutcome {
     pub(crate) seen: RunObservations,
 }
 
-impl From<Box<StartError>> for TurnOutcome {
-    fn from(not_open: Box<StartError>) -> Self {
-        let StartError { end: ended, stderr } = *not_open;
-        Self {
-            end: ended,
-            progress: TurnProgress::default(),
-            stderr,
-            process: None,
-            seen: RunObservations::default(),
-        }
+impl TurnOutcome {
+    /// Outcome of a run whose process did not become ready.
+    pub(crate) fn not_started(end: RunEnd, stderr: String) -> Self {
+        let (progress, seen) = (TurnProgress::default(), RunObservations::default());
+        Self { end, progress, stderr, process: None, seen }
+    }
+
+    /// Returns `true` if the turn ended with a successful result, even if the answer does not fit the
+    /// schema.
+    pub(crate) fn is_completed(&self) -> bool {
+        matches!(&self.end, RunEnd::Result(result) if result.is_success())
     }
 }
 
@@ -75,57 +73,30 @@ impl RunEnd {
     }
 }
 
-/// Response of a turn to an interrupt.
-#[derive(Clone, Copy)]
-enum InterruptResult {
-    Received,
-    Missing,
-}
-
-impl InterruptResult {
-    fn run_end(self, stop: LimitHit) -> RunEnd {
-        match self {
-            Self::Received => RunEnd::Interrupted(stop),
-            Self::Missing => RunEnd::Stopped(stop),
-        }
-    }
-}
-
 /// Sends the message of the run and follow-ups to its results, until one needs none or a limit is exceeded.
 ///
 /// After a result the process is still running, in [`TurnOutcome::process`]; after any other end it has exited.
-pub(crate) async fn run_turn(
-    run: &Run,
-    launch: &PreparedLaunch<'_>,
-    process: AgentProcess,
-    draft: &mut ReportDraft,
-) -> TurnOutcome {
-    let began = std::time::Instant::now();
-    let control = Arc::clone(&process.control);
-    let task = launch.task(run, &control, draft).await;
+pub(crate) async fn run_turn(launch: &PreparedLaunch<'_>, process: AgentProcess) -> TurnOutcome {
+    let (run, limits) = (launch.run, &launch.limits);
+    let began = Instant::now();
+    let control = process.control.clone();
+    let task = launch.task(&control).await;
     let message = run.request.message(task, &run.caller.name, run.id);
-    let mut follow_ups = FollowUps::new(&message, &launch.output_contract, &launch.limits.meter);
-    let (end, progress, process) =
-        exchange(process, &message, &launch.limits, &mut follow_ups).await;
+    let mut follow_ups = FollowUps::new(&message, &launch.output_contract, &limits.meter);
+    let mut outcome = exchange(process, &message, limits, &mut follow_ups).await;
+    outcome.seen = control.observations();
+    let mut draft = run.draft();
     if let Some(said) = follow_ups.retried_error {
         let said = shorten(&one_line(&said), 200);
         draft.notes.push(format!("The API failed once ({said}), and was asked again."));
     }
-    let (process, stderr) = match process {
-        Ok(process) => (Some(process), String::new()),
-        Err(stderr) => (None, stderr),
-    };
-    let outcome = TurnOutcome { end, progress, stderr, process, seen: control.observations() };
-    if !turn_was_completed(&outcome) {
-        draft.notes.extend(launch.limits.meter.last_api_error());
+    if !outcome.is_completed() {
+        draft.notes.extend(limits.meter.last_api_error());
     }
     outcome.seen.clock.add_phases(began, &mut draft.timing);
     draft.add_process(&launch.registered.recorder, &outcome);
     outcome
 }
-
-/// Process after its last turn: still running, or the end of its stderr.
-type ProcessAfterTurn = Result<AgentProcess, String>;
 
 /// Runs turns until a result needs no follow-up, or until a limit is exceeded.
 async fn exchange(
@@ -133,7 +104,7 @@ async fn exchange(
     message: &str,
     limits: &RunLimits,
     follow_ups: &mut FollowUps<'_>,
-) -> (RunEnd, TurnProgress, ProcessAfterTurn) {
+) -> TurnOutcome {
     let mut message = message.to_owned();
     let mut before = TurnProgress::default();
     loop {
@@ -141,28 +112,29 @@ async fn exchange(
         let (ended, progress) = run_single_turn(&mut process, &message, limits).await;
         let cost_usd = progress.cost_usd;
         let progress = add_usage(&before, progress);
-        let result = match ended {
-            Ok(TurnResult::Result(result)) => result,
-            Ok(ending) => {
-                limits.meter.turn_aborted(cost_usd);
-                let end = process.stop_after(&ending).await;
-                return (
-                    RunEnd::NoResult(ending, end),
-                    progress,
-                    Err(process.process.stderr_tail()),
-                );
+        let seen = RunObservations::default();
+        let end = match ended {
+            Ok(TurnResult::Result(result)) => {
+                process.control.turn_stopped(&result);
+                if let Some(next) = follow_ups.follow_up(&result) {
+                    (message, before) = (next, progress);
+                    continue;
+                }
+                let (end, stderr) = (RunEnd::Result(result), String::new());
+                return TurnOutcome { end, progress, stderr, process: Some(process), seen };
             }
-            Err((stop, last_word)) => {
+            Ok(ending) => {
+                limits.meter.turn_finished(cost_usd);
+                let end = process.stop_after(&ending).await;
+                RunEnd::NoResult(ending, end)
+            }
+            Err(stopped) => {
                 process.stop().await;
-                return (last_word.run_end(stop), progress, Err(process.process.stderr_tail()));
+                stopped
             }
         };
-        process.control.turn_stopped(&result);
-        match follow_ups.follow_up(&result) {
-            None => return (RunEnd::Result(result), progress, Ok(process)),
-            Some(next) => message = next,
-        }
-        before = progress;
+        let stderr = process.process.stderr_tail();
+        return TurnOutcome { end, progress, stderr, process: None, seen };
     }
 }
 
@@ -171,19 +143,19 @@ async fn run_single_turn(
     open: &mut AgentProcess,
     message: &str,
     limits: &RunLimits,
-) -> (Result<TurnResult, (LimitHit, InterruptResult)>, TurnProgress) {
+) -> (Result<TurnResult, RunEnd>, TurnProgress) {
     let handle = open.client.handle();
     let turn = open.client.turn(message);
     tokio::pin!(turn);
     tokio::select! {
         TurnEnd { result, progress } = &mut turn => match limits.meter.over() {
             // A tool was denied because of the limit; such a turn ends like an answered one.
-            Some(failure) => (Err((LimitHit::UsageLimit(failure), InterruptResult::Received)), progress),
+            Some(failure) => (Err(RunEnd::Interrupted(LimitHit::UsageLimit(failure))), progress),
             None => (Ok(result), progress),
         },
         stop = limits.exceeded(open.control.activity()) => {
-            let last_word = interrupt(&handle, turn).await;
-            (Err((stop, last_word)), handle.progress())
+            let end = interrupt(&handle, turn, stop).await;
+            (Err(end), handle.progress())
         }
     }
 }
@@ -197,47 +169,42 @@ fn add_usage(before: &TurnProgress, mut now: TurnProgress) -> TurnProgress {
 }
 
 /// Interrupts the turn and waits up to 600 ms for its result.
-async fn interrupt(handle: &ClaudeHandle, turn: impl Future<Output = TurnEnd>) -> InterruptResult {
+async fn interrupt(
+    handle: &ClaudeHandle,
+    turn: impl Future<Output = TurnEnd>,
+    stop: LimitHit,
+) -> RunEnd {
     handle.interrupt();
     match timeout(INTERRUPT_TIMEOUT, turn).await {
-        Ok(TurnEnd { result: TurnResult::Result(_), .. }) => InterruptResult::Received,
-        Ok(_) | Err(_) => InterruptResult::Missing,
+        Ok(TurnEnd { result: TurnResult::Result(_), .. }) => RunEnd::Interrupted(stop),
+        Ok(_) | Err(_) => RunEnd::Stopped(stop),
     }
 }
 
-/// Returns the feedback on an invalid answer, while retries are left.
-type RetryFeedback<'a> = Box<dyn FnMut(&ResultFrame) -> Option<String> + Send + 'a>;
-
 /// Follow-ups of one run in one session.
-pub(crate) struct FollowUps<'a> {
-    message: String,
-    meter: &'a Arc<UsageMeter>,
-    retry_feedback: RetryFeedback<'a>,
+struct FollowUps<'a> {
+    message: &'a str,
+    meter: &'a UsageMeter,
+    contract: &'a OutputContract,
+    /// Feedbacks on invalid answers that may still be given.
+    retries: u32,
     /// Text of the API error that was retried.
-    pub(crate) retried_error: Option<String>,
+    retried_error: Option<String>,
 }
 
 impl<'a> FollowUps<'a> {
-    pub(crate) fn new(
-        message: &str,
-        wanted: &'a OutputContract,
-        meter: &'a Arc<UsageMeter>,
-    ) -> Self {
-        Self {
-            message: message.to_owned(),
-            meter,
-            retry_feedback: Box::new(wanted.retry_feedback()),
-            retried_error: None,
-        }
+    fn new(message: &'a str, contract: &'a OutputContract, meter: &'a UsageMeter) -> Self {
+        Self { message, meter, contract, retries: contract.retries, retried_error: None }
     }
 
     /// Returns the follow-up to a result, if any.
-    pub(crate) fn follow_up(&mut self, result: &ResultFrame) -> Option<String> {
-        if result.is_success() {
-            (self.retry_feedback)(result)
-        } else {
-            self.retry_after_api_error(result)
+    fn follow_up(&mut self, result: &ResultFrame) -> Option<String> {
+        if !result.is_success() {
+            return self.retry_after_api_error(result);
         }
+        let feedback = self.contract.feedback(result)?;
+        self.retries = self.retries.checked_sub(1)?;
+        Some(feedback)
     }
 
     /// Repeats the message once after a transient API error.
@@ -251,6 +218,6 @@ impl<'a> FollowUps<'a> {
             return None;
         }
         self.retried_error = Some(result.result.clone().unwrap_or_default());
-        Some(self.message.clone())
+        Some(self.message.to_owned())
     }
 }

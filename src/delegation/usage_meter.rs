@@ -114,7 +114,8 @@ impl UsageMeter {
         match observation {
             Observation::MessageStarted => self.cost.send_modify(|spent| spent.is_writing = true),
             Observation::MessageEnded { cost_usd, continues } => {
-                self.update_turn_cost(*cost_usd, *continues);
+                let before = self.tally.lock().previous_cost_usd;
+                self.publish_cost(before + cost_usd, *continues);
             }
             Observation::Turn { turns } => self.count_message(*turns),
             Observation::ToolStarted { .. } => self.tool_started(),
@@ -139,28 +140,14 @@ impl UsageMeter {
         self.tally.lock().last_api_error.clone()
     }
 
-    /// Counts the cost of a turn that ended without a result.
-    pub(crate) fn turn_aborted(&self, cost_usd: f64) {
-        self.turn_finished(cost_usd);
-    }
-
     fn exceed(&self, failure: Failure) {
         stop(&self.exceeded, failure);
     }
 
-    fn update_turn_cost(&self, of_this_turn: f64, continues: bool) {
-        let cost_usd = self.tally.lock().previous_cost_usd + of_this_turn;
-        self.publish_cost(cost_usd, continues);
-    }
-
-    fn publish_cost(&self, cost_usd: f64, continues: bool) {
+    fn publish_cost(&self, cost_usd: f64, turn_continues: bool) {
         self.cost.send_modify(|spent| {
-            *spent = MeteredCost {
-                cost_usd,
-                turn_continues: continues,
-                sequence: spent.sequence + 1,
-                is_writing: false,
-            };
+            let sequence = spent.sequence + 1;
+            *spent = MeteredCost { cost_usd, turn_continues, sequence, is_writing: false };
         });
         if let Some(most) = self.agent.limits.max_budget_usd.filter(|most| cost_usd >= *most) {
             self.exceed(run_budget_exceeded(&self.agent, most, cost_usd));
@@ -202,15 +189,16 @@ impl UsageMeter {
         let meter = Arc::downgrade(self);
         tokio::spawn(async move {
             sleep(MAX_TURNS_TIMEOUT).await;
-            let Some(meter) = meter.upgrade() else { return };
-            let hangs = meter.tally.lock().turn == turn;
-            if hangs {
+            if let Some(meter) = meter.upgrade()
+                && meter.tally.lock().turn == turn
+            {
                 meter.exceed(max_turns_exceeded(&meter.agent));
             }
         });
     }
 
-    fn turn_finished(&self, cost_usd: f64) {
+    /// Counts the cost of a turn that ended, with a result or without.
+    pub(crate) fn turn_finished(&self, cost_usd: f64) {
         let cost_usd = {
             let mut tally = self.tally.lock();
             tally.previous_cost_usd += cost_usd;
@@ -240,11 +228,9 @@ impl UsageMeter {
 /// Records the first exceeded limit; later ones are ignored.
 fn stop(over: &watch::Sender<Option<Failure>>, failure: Failure) {
     over.send_if_modified(|over| {
-        let first = over.is_none();
-        if first {
-            *over = Some(failure);
-        }
-        first
+        let is_first = over.is_none();
+        over.get_or_insert(failure);
+        is_first
     });
 }
 
@@ -274,21 +260,20 @@ async fn post_costs(
     over: watch::Sender<Option<Failure>>,
 ) {
     while news.changed().await.is_ok() {
-        let MeteredCost { cost_usd, turn_continues: continues, sequence: number, .. } =
-            *news.borrow_and_update();
-        if number == *settled.borrow() {
+        let MeteredCost { cost_usd, turn_continues, sequence, .. } = *news.borrow_and_update();
+        if sequence == *settled.borrow() {
             continue;
         }
         let paying = Arc::clone(&budget);
         let checked = run_blocking(move || {
             paying.post(cost_usd);
             // A complete answer has been paid for; stop only a run that would cost more.
-            if continues { paying.check() } else { Ok(()) }
+            if turn_continues { paying.check() } else { Ok(()) }
         });
         if let Some(Err(failure)) = checked.await {
             stop(&over, failure);
         }
-        settled.send_replace(number);
+        settled.send_replace(sequence);
     }
 }
 

@@ -42,14 +42,14 @@ impl UserHooks {
         &self,
         event: &str,
         payload: &Map<String, Value>,
-    ) -> Option<CombinedHookResult> {
+    ) -> Option<HookResult> {
         let meant: Vec<&UserHook> = self.matching(event, payload).collect();
         if meant.is_empty() {
             return None;
         }
         let input = Value::Object(payload.clone()).to_string().into_bytes();
         let answers = meant.into_iter().map(|hook| self.run(hook, input.clone()));
-        Some(CombinedHookResult::combine(join_all(answers).await))
+        Some(HookResult::combine(join_all(answers).await))
     }
 
     /// Runs the matching hooks in a background task and ignores their results. Shutdown waits for the task.
@@ -121,12 +121,10 @@ fn matcher_field(event: &str) -> Option<&'static str> {
 
 /// Limit of a reason, in characters: the reason is sent to the model.
 const MAX_REASON_CHARS: usize = 2_000;
-/// Fields of a hook's output that are forwarded to Claude Code.
-const FORWARDED_FIELDS: [&str; 2] = ["additionalContext", "systemMessage"];
 
 /// Effect requested by a hook, weakest first: the strongest of several hooks wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum HookEffect {
+enum HookEffect {
     /// No objection. `allow` means the same: the agent's rules decide.
     NoObjection,
     /// Asks a person.
@@ -137,48 +135,98 @@ pub(crate) enum HookEffect {
     Stop(String),
 }
 
-/// Parsed output of one hook.
+/// Parsed output of one hook, or of all hooks of one event: the strongest effect, all contexts and messages.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HookResult {
-    pub(crate) effect: HookEffect,
-    pub(crate) forwarded: Map<String, Value>,
+    effect: HookEffect,
+    context: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl HookResult {
     fn with_effect(effect: HookEffect) -> Self {
-        Self { effect, forwarded: Map::new() }
+        Self { effect, context: Vec::new(), messages: Vec::new() }
+    }
+
+    fn combine(results: Vec<Self>) -> Self {
+        let mut all = Self::with_effect(HookEffect::NoObjection);
+        for Self { effect, context, messages } in results {
+            all.context.extend(context);
+            all.messages.extend(messages);
+            // On a tie the first hook wins.
+            if effect > all.effect {
+                all.effect = effect;
+            }
+        }
+        all
+    }
+
+    /// Converts to the decision of a `PreToolUse` hook.
+    pub(crate) fn decision(self) -> HookDecision {
+        match self.effect {
+            HookEffect::NoObjection => HookDecision::Proceed,
+            HookEffect::Ask(reason) => HookDecision::Ask { reason },
+            HookEffect::Block(reason) => HookDecision::Deny { reason },
+            HookEffect::Stop(reason) => HookDecision::Stop { reason },
+        }
+    }
+
+    /// Returns the reason if the result denies a permission request.
+    pub(crate) fn denial_reason(self) -> Option<String> {
+        match self.effect {
+            HookEffect::NoObjection | HookEffect::Ask(_) => None,
+            HookEffect::Block(reason) | HookEffect::Stop(reason) => Some(reason),
+        }
+    }
+
+    /// Converts to hook output JSON for all other events.
+    pub(crate) fn output(self, event: &str) -> Value {
+        let mut output = match self.effect {
+            HookEffect::NoObjection | HookEffect::Ask(_) => json!({}),
+            HookEffect::Block(reason) => json!({ "decision": "block", "reason": reason }),
+            HookEffect::Stop(reason) => json!({ "continue": false, "stopReason": reason }),
+        };
+        let mut add =
+            |key: &str, value| output.as_object_mut().map(|all| all.insert(key.to_owned(), value));
+        if !self.messages.is_empty() {
+            add("systemMessage", self.messages.join("\n").into());
+        }
+        if !self.context.is_empty() {
+            let context = self.context.join("\n");
+            let specific = json!({ "hookEventName": event, "additionalContext": context });
+            add("hookSpecificOutput", specific);
+        }
+        output
     }
 }
 
 /// Parses the result of a hook: exit status 0 with no output or JSON, 2 with the reason on stderr.
 ///
 /// Any other result is a failure and has the effect that `on_failure` selects.
-pub(crate) fn parse_result(hook: &UserHook, said: Result<CommandOutput, SpawnError>) -> HookResult {
+fn parse_result(hook: &UserHook, said: Result<CommandOutput, SpawnError>) -> HookResult {
     let said = match said {
         Ok(said) => said,
         Err(error) => return hook_failure(hook, &error.to_string()),
     };
-    match said.end {
-        CommandEnd::Exited(ProcessEnd::Exited(0)) => parse_output(hook, &said.stdout),
+    let why = match said.end {
+        CommandEnd::Exited(ProcessEnd::Exited(0)) => return parse_output(hook, &said.stdout),
         CommandEnd::Exited(ProcessEnd::Exited(2)) => {
             let reason = match said.stderr.trim() {
                 "" => "a hook blocked it and gave no reason".to_owned(),
                 reason => shorten(reason, MAX_REASON_CHARS),
             };
-            HookResult::with_effect(HookEffect::Block(reason))
+            return HookResult::with_effect(HookEffect::Block(reason));
         }
-        CommandEnd::Exited(ProcessEnd::Exited(code)) => hook_failure(
-            hook,
-            &format!("it ended with exit code {code}; {}", stderr_summary(&said.stderr)),
-        ),
+        CommandEnd::Exited(ProcessEnd::Exited(code)) => {
+            format!("it ended with exit code {code}; {}", stderr_summary(&said.stderr))
+        }
         CommandEnd::Exited(ProcessEnd::Signaled(signal)) => {
-            hook_failure(hook, &format!("it was ended by signal {signal}"))
+            format!("it was ended by signal {signal}")
         }
-        CommandEnd::Exited(ProcessEnd::Lost) => hook_failure(hook, "its end was not seen"),
-        CommandEnd::TimedOut => {
-            hook_failure(hook, &format!("it had no answer within {} s", hook.timeout.as_secs()))
-        }
-    }
+        CommandEnd::Exited(ProcessEnd::Lost) => "its end was not seen".to_owned(),
+        CommandEnd::TimedOut => format!("it had no answer within {} s", hook.timeout.as_secs()),
+    };
+    hook_failure(hook, &why)
 }
 
 fn hook_failure(hook: &UserHook, why: &str) -> HookResult {
@@ -216,101 +264,27 @@ fn parse_json(output: &Map<String, Value>) -> HookResult {
         .or_else(|| text(inside("decision").and_then(|decision| decision.get("message"))))
         .or_else(|| text(output.get("reason")))
         .unwrap_or_else(|| "a hook decided so".to_owned());
-    let wish = if output.get("continue") == Some(&Value::Bool(false)) {
-        HookEffect::Stop(text(output.get("stopReason")).unwrap_or(reason))
-    } else {
-        let decision = inside("permissionDecision")
-            .or_else(|| inside("decision").and_then(|decision| decision.get("behavior")))
-            .or_else(|| output.get("decision"));
-        match decision.and_then(Value::as_str) {
-            Some("deny" | "block") => HookEffect::Block(reason),
-            Some("ask") => HookEffect::Ask(reason),
-            // `allow` and `approve` are ignored: only the agent's rules can allow.
-            Some(_) | None => HookEffect::NoObjection,
+    let decision = inside("permissionDecision")
+        .or_else(|| inside("decision").and_then(|decision| decision.get("behavior")))
+        .or_else(|| output.get("decision"));
+    let effect = match decision.and_then(Value::as_str) {
+        _ if output.get("continue") == Some(&Value::Bool(false)) => {
+            HookEffect::Stop(text(output.get("stopReason")).unwrap_or(reason))
         }
+        Some("deny" | "block") => HookEffect::Block(reason),
+        Some("ask") => HookEffect::Ask(reason),
+        // `allow` and `approve` are ignored: only the agent's rules can allow.
+        Some(_) | None => HookEffect::NoObjection,
     };
-    let more = FORWARDED_FIELDS
-        .iter()
-        .filter_map(|key| {
-            let value = text(inside(key).or_else(|| output.get(*key)))?;
-            Some(((*key).to_owned(), Value::from(value)))
-        })
-        .collect();
-    HookResult { effect: wish, forwarded: more }
+    let forwarded = |key: &str| text(inside(key).or_else(|| output.get(key))).into_iter().collect();
+    let (context, messages) = (forwarded("additionalContext"), forwarded("systemMessage"));
+    HookResult { effect, context, messages }
 }
 
 fn stderr_summary(stderr: &str) -> String {
     match one_line(stderr).as_str() {
         "" => "it said nothing on stderr".to_owned(),
         text => format!("its stderr: {}", shorten(text, 300)),
-    }
-}
-
-/// Combined result of all hooks of one event: the strongest effect, all contexts and messages.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct CombinedHookResult {
-    pub(crate) effect: HookEffect,
-    context: Vec<String>,
-    messages: Vec<String>,
-}
-
-impl CombinedHookResult {
-    pub(crate) fn combine(answers: Vec<HookResult>) -> Self {
-        let mut all =
-            Self { effect: HookEffect::NoObjection, context: Vec::new(), messages: Vec::new() };
-        for answer in answers {
-            let told =
-                |key: &str| answer.forwarded.get(key).and_then(Value::as_str).map(str::to_owned);
-            all.context.extend(told("additionalContext"));
-            all.messages.extend(told("systemMessage"));
-            if answer.effect > all.effect {
-                all.effect = answer.effect;
-            }
-        }
-        all
-    }
-
-    /// Converts to the decision of a `PreToolUse` hook.
-    pub(crate) fn decision(self) -> HookDecision {
-        match self.effect {
-            HookEffect::NoObjection => HookDecision::Proceed,
-            HookEffect::Ask(reason) => HookDecision::Ask { reason },
-            HookEffect::Block(reason) => HookDecision::Deny { reason },
-            HookEffect::Stop(reason) => HookDecision::Stop { reason },
-        }
-    }
-
-    /// Returns the reason if the result denies a permission request.
-    pub(crate) fn denial_reason(self) -> Option<String> {
-        match self.effect {
-            HookEffect::NoObjection | HookEffect::Ask(_) => None,
-            HookEffect::Block(reason) | HookEffect::Stop(reason) => Some(reason),
-        }
-    }
-
-    /// Converts to hook output JSON for all other events.
-    pub(crate) fn output(self, event: &str) -> Value {
-        let mut output = Map::new();
-        match self.effect {
-            HookEffect::NoObjection | HookEffect::Ask(_) => {}
-            HookEffect::Block(reason) => {
-                output.insert("decision".to_owned(), "block".into());
-                output.insert("reason".to_owned(), reason.into());
-            }
-            HookEffect::Stop(reason) => {
-                output.insert("continue".to_owned(), false.into());
-                output.insert("stopReason".to_owned(), reason.into());
-            }
-        }
-        if !self.messages.is_empty() {
-            output.insert("systemMessage".to_owned(), self.messages.join("\n").into());
-        }
-        if !self.context.is_empty() {
-            let context = self.context.join("\n");
-            let specific = json!({ "hookEventName": event, "additionalContext": context });
-            output.insert("hookSpecificOutput".to_owned(), specific);
-        }
-        Value::Object(output)
     }
 }
 

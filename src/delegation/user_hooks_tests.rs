@@ -74,7 +74,7 @@ fn the_strictest_hook_wins_and_contexts_are_joined() {
         ),
         answer(r#"{"hookSpecificOutput":{"permissionDecision":"ask","additionalContext":"two"}}"#),
     ];
-    let all = CombinedHookResult::combine(answers);
+    let all = HookResult::combine(answers);
     assert_eq!(all.clone().decision(), HookDecision::Deny { reason: "no".to_owned() });
     assert_eq!(
         all.output("PostToolUse"),

@@ -3,15 +3,16 @@
 //!
 //! Every question and every result is written to the audit log before it takes effect.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::super::pipeline::Run;
 use super::super::secrets::{redact, redact_value, server_secrets};
-use super::super::status::WeakStatusSender;
+use super::super::status::StatusSender;
 use super::grant::ApprovalGrant;
 use super::prompt::{ApprovalAnswer, ApprovalPrompt, ApprovalQuestion};
 use crate::audit::AuditEntry;
@@ -32,6 +33,10 @@ const DENIAL_ADVICE: &str = "Do without it, and say so in your answer.";
 pub(crate) struct ApprovalBroker {
     run: RunId,
     caller: String,
+    agent: Arc<Agent>,
+    secrets: Vec<Secret>,
+    /// May outlive the run: a control request in progress keeps the broker until the process exits.
+    status: Weak<StatusSender>,
     prompt: Arc<dyn ApprovalPrompt>,
     gateway: Arc<Gateway>,
     grants: Mutex<Vec<ApprovalGrant>>,
@@ -50,25 +55,38 @@ pub(crate) enum ApprovalResult {
     },
 }
 
-/// Decision with its origin: `by` is the rule of the audit entry, `because` its reason.
+/// Decision with its origin: the rule of the audit entry and its reason.
 struct ApprovalDecision {
     decision: Decision,
     rule: &'static str,
     reason: String,
 }
 
+impl ApprovalDecision {
+    fn allow(rule: &'static str, reason: String) -> Self {
+        Self { decision: Decision::Allow, rule, reason }
+    }
+
+    fn deny(rule: &'static str, reason: String) -> Self {
+        Self { decision: Decision::Deny, rule, reason }
+    }
+
+    fn not_audited() -> Self {
+        let reason = "the audit log cannot be written, so nothing may be allowed";
+        Self::deny("audit", reason.to_owned())
+    }
+}
+
 impl ApprovalBroker {
-    pub(crate) fn new(
-        run: RunId,
-        caller: &Caller,
-        asker: Arc<dyn ApprovalPrompt>,
-        gateway: &Arc<Gateway>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(run: &Run, agent: &Arc<Agent>) -> Arc<Self> {
         Arc::new(Self {
-            run,
-            caller: caller.name.clone(),
-            prompt: asker,
-            gateway: Arc::clone(gateway),
+            run: run.id,
+            caller: run.caller.name.clone(),
+            agent: Arc::clone(agent),
+            secrets: server_secrets(agent),
+            status: Arc::downgrade(&run.status),
+            prompt: Arc::clone(&run.prompt),
+            gateway: Arc::clone(&run.services.gateway),
             grants: Mutex::default(),
             question_permit: Semaphore::new(1),
         })
@@ -77,93 +95,112 @@ impl ApprovalBroker {
     /// Decides one call: by an earlier grant, or by asking a person.
     ///
     /// The call is denied if the audit entry cannot be written.
-    pub(crate) async fn decide(
-        &self,
-        agent: &Agent,
-        request: &PermissionRequest,
-        status: &WeakStatusSender,
-    ) -> ApprovalResult {
-        let case = ApprovalCase::new(agent, request);
-        let decided = self.decide_unaudited(&case, status).await;
-        match self.write_audit_entry(&case, &decided).await {
+    pub(crate) async fn decide(&self, request: &PermissionRequest) -> ApprovalResult {
+        let case = ApprovalCase::new(self, request);
+        let decided = case.decide().await;
+        match self.gateway.write_audit_entry(case.decision_entry(&decided)).await {
             Ok(()) => case.result(&decided),
-            Err(unwritten) => case.result(&unwritten),
+            Err(_) => case.result(&ApprovalDecision::not_audited()),
         }
     }
 
     /// Writes the audit entry of a tool call that was denied without asking a person.
     ///
     /// Does not wait for the write, and ignores its errors: the call is denied in any case.
-    pub(crate) fn audit_denial(
+    pub(crate) fn audit_denial(&self, (tool, call): (&str, &str), input: &Value, reason: &str) {
+        let entry = self.draft_entry("tool_use", (tool, call), input, reason.to_owned());
+        let entry = AuditEntry { decision: Some(Decision::Deny), ..entry };
+        self.gateway.try_write_audit_entry(entry);
+    }
+
+    fn draft_entry(
         &self,
-        agent: &Agent,
+        operation: &'static str,
         (tool, call): (&str, &str),
         input: &Value,
-        reason: &str,
-    ) {
-        let mut arguments = input.clone();
-        redact_value(&mut arguments, &server_secrets(agent));
-        let mut line = self.draft_entry("tool_use", agent, tool, call);
-        line.decision = Some(Decision::Deny);
-        line.reason = Some(reason.to_owned());
-        line.arguments = Some(arguments);
-        self.gateway.try_write_audit_entry(line);
+        reason: String,
+    ) -> AuditEntry {
+        let who = Caller::new(self.agent.name.as_str(), KnownBy::Pipe);
+        AuditEntry {
+            tool: Some(tool.to_owned()),
+            run_id: Some(self.run),
+            call_id: Some(call.to_owned()),
+            reason: Some(reason),
+            arguments: Some(self.redacted(input)),
+            ..AuditEntry::new(operation).with_caller(&who)
+        }
     }
 
-    async fn decide_unaudited(
-        &self,
-        matter: &ApprovalCase<'_>,
-        status: &WeakStatusSender,
-    ) -> ApprovalDecision {
-        if let Some(before) = self.find_grant(matter) {
+    fn redacted(&self, input: &Value) -> Value {
+        let mut input = input.clone();
+        redact_value(&mut input, &self.secrets);
+        input
+    }
+}
+
+/// One call to decide, with the redacted texts that describe it.
+struct ApprovalCase<'a> {
+    broker: &'a ApprovalBroker,
+    request: &'a PermissionRequest,
+    summary: String,
+    cause: String,
+    grant: ApprovalGrant,
+    started_at: Instant,
+}
+
+impl<'a> ApprovalCase<'a> {
+    fn new(broker: &'a ApprovalBroker, request: &'a PermissionRequest) -> Self {
+        let PermissionRequest { tool_name, input, .. } = request;
+        let mut summary = summarize_tool(tool_name, input);
+        redact(&mut summary, &broker.secrets);
+        let suggested = request.suggested_rule().map(|rule| parse_rule(&rule));
+        let rules = suggested.iter().chain(&broker.agent.permissions.ask);
+        let grant = ApprovalGrant::for_call(tool_name, input, rules);
+        let cause = undecided_reason(&broker.agent, request);
+        Self { broker, request, summary, cause, grant, started_at: Instant::now() }
+    }
+
+    async fn decide(&self) -> ApprovalDecision {
+        if let Some(before) = self.find_grant() {
             return before;
         }
-        if let Some(why) = self.prompt.unavailable_reason() {
-            return denied("nobody", format!("nobody can be asked: {why}"));
+        if let Some(why) = self.broker.prompt.unavailable_reason() {
+            return ApprovalDecision::deny("nobody", format!("nobody can be asked: {why}"));
         }
         // The semaphore is never closed; if it were, the call would be denied.
-        let Ok(_turn) = self.question_permit.acquire().await else {
-            return denied("nobody", "nobody can be asked any more".to_owned());
+        let Ok(_turn) = self.broker.question_permit.acquire().await else {
+            return ApprovalDecision::deny("nobody", "nobody can be asked any more".to_owned());
         };
-        match self.find_grant(matter) {
+        match self.find_grant() {
             Some(before) => before,
-            None => self.ask_person(matter, status).await,
+            None => self.ask_person().await,
         }
     }
 
-    fn find_grant(&self, matter: &ApprovalCase<'_>) -> Option<ApprovalDecision> {
-        let request = matter.request;
-        let granted = self.grants.lock();
-        let covers = |scope: &&ApprovalGrant| scope.covers(&request.tool_name, &request.input);
-        let scope = granted.iter().find(covers)?;
-        let because =
-            format!("the person at `{}` allowed {} for this run", self.caller, scope.describe());
-        Some(ApprovalDecision {
-            decision: Decision::Allow,
-            rule: "allowed_for_run",
-            reason: because,
-        })
+    fn find_grant(&self) -> Option<ApprovalDecision> {
+        let PermissionRequest { tool_name, input, .. } = self.request;
+        let grants = self.broker.grants.lock();
+        let grant = grants.iter().find(|grant| grant.covers(tool_name, input))?;
+        let (caller, calls) = (&self.broker.caller, grant.describe());
+        let reason = format!("the person at `{caller}` allowed {calls} for this run");
+        Some(ApprovalDecision::allow("allowed_for_run", reason))
     }
 
-    async fn ask_person(
-        &self,
-        matter: &ApprovalCase<'_>,
-        status: &WeakStatusSender,
-    ) -> ApprovalDecision {
-        let asked = self.case_entry("approval_question", matter);
-        if self.gateway.write_audit_entry(asked).await.is_err() {
-            return audit_failed();
+    async fn ask_person(&self) -> ApprovalDecision {
+        let broker = self.broker;
+        let asked = self.entry("approval_question", self.cause.clone());
+        if broker.gateway.write_audit_entry(asked).await.is_err() {
+            return ApprovalDecision::not_audited();
         }
-        if let Some(status) = status.upgrade() {
-            status.set_activity(&format!("waiting for a person to allow {}", matter.summary));
+        if let Some(status) = broker.status.upgrade() {
+            status.set_activity(&format!("waiting for a person to allow {}", self.summary));
         }
-        let question = matter.question();
-        let mut open = PendingQuestion { broker: self, case: matter, is_answered: false };
-        let reply = timeout(question.timeout, self.prompt.ask(&question)).await;
+        let question = self.question();
+        let mut open = PendingQuestion { case: self, is_answered: false };
+        let reply = timeout(question.timeout, broker.prompt.ask(&question)).await;
         open.is_answered = true;
         if reply == Ok(ApprovalAnswer::AllowForRun) {
-            let mut granted = self.grants.lock();
-            granted.push(matter.grant.clone());
+            broker.grants.lock().push(self.grant.clone());
         }
         self.to_decision(reply.ok(), &question)
     }
@@ -173,148 +210,68 @@ impl ApprovalBroker {
         reply: Option<ApprovalAnswer>,
         question: &ApprovalQuestion,
     ) -> ApprovalDecision {
-        let caller = &self.caller;
-        let allow =
-            |by, because| ApprovalDecision { decision: Decision::Allow, rule: by, reason: because };
-        match reply {
+        let person = format!("the person at `{}`", self.broker.caller);
+        let (rule, reason) = match reply {
             Some(ApprovalAnswer::AllowOnce) => {
-                allow("allow_once", format!("the person at `{caller}` allowed it once"))
+                return ApprovalDecision::allow("allow_once", format!("{person} allowed it once"));
             }
-            Some(ApprovalAnswer::AllowForRun) => allow(
-                "allow_for_run",
-                format!("the person at `{caller}` allowed {} for this run", question.grant_scope),
-            ),
-            Some(ApprovalAnswer::Deny) => {
-                denied("deny", format!("the person at `{caller}` said no"))
+            Some(ApprovalAnswer::AllowForRun) => {
+                let reason = format!("{person} allowed {} for this run", question.grant_scope);
+                return ApprovalDecision::allow("allow_for_run", reason);
             }
+            Some(ApprovalAnswer::Deny) => ("deny", format!("{person} said no")),
             Some(ApprovalAnswer::Dismissed) => {
-                denied("dismissed", format!("the question was put away at `{caller}`, unanswered"))
+                let caller = &self.broker.caller;
+                ("dismissed", format!("the question was put away at `{caller}`, unanswered"))
             }
             Some(ApprovalAnswer::Unreachable { why }) => {
-                denied("nobody", format!("nobody can be asked: {why}"))
+                ("nobody", format!("nobody can be asked: {why}"))
             }
             None => {
                 let seconds = question.timeout.as_secs_f64();
-                denied("timeout", format!("nobody answered within {seconds} s"))
+                ("timeout", format!("nobody answered within {seconds} s"))
             }
+        };
+        ApprovalDecision::deny(rule, reason)
+    }
+
+    fn decision_entry(&self, decided: &ApprovalDecision) -> AuditEntry {
+        AuditEntry {
+            decision: Some(decided.decision),
+            rule: Some(decided.rule.to_owned()),
+            latency_us: u64::try_from(self.started_at.elapsed().as_micros()).ok(),
+            ..self.entry("approval", format!("{}; {}", self.cause, decided.reason))
         }
     }
 
-    async fn write_audit_entry(
-        &self,
-        matter: &ApprovalCase<'_>,
-        decided: &ApprovalDecision,
-    ) -> Result<(), ApprovalDecision> {
-        let entry = self.decision_entry(matter, decided);
-        self.gateway.write_audit_entry(entry).await.map_err(|_| audit_failed())
-    }
-
-    fn decision_entry(&self, matter: &ApprovalCase<'_>, decided: &ApprovalDecision) -> AuditEntry {
-        let mut line = self.case_entry("approval", matter);
-        line.decision = Some(decided.decision);
-        line.rule = Some(decided.rule.to_owned());
-        line.reason = Some(format!("{}; {}", matter.cause, decided.reason));
-        line.latency_us = u64::try_from(matter.started_at.elapsed().as_micros()).ok();
-        line
-    }
-
-    fn case_entry(&self, operation: &'static str, matter: &ApprovalCase<'_>) -> AuditEntry {
-        let request = matter.request;
-        let mut line =
-            self.draft_entry(operation, matter.agent, &request.tool_name, &request.tool_use_id);
-        line.reason = Some(matter.cause.clone());
-        let mut arguments = matter.request.input.clone();
-        redact_value(&mut arguments, &matter.secrets);
-        line.arguments = Some(arguments);
-        line
-    }
-
-    fn draft_entry(
-        &self,
-        operation: &'static str,
-        agent: &Agent,
-        tool: &str,
-        call: &str,
-    ) -> AuditEntry {
-        let who = Caller::new(agent.name.as_str(), KnownBy::Pipe);
-        let mut line = AuditEntry::new(operation).with_caller(&who);
-        line.tool = Some(tool.to_owned());
-        line.run_id = Some(self.run);
-        line.call_id = Some(call.to_owned());
-        line
-    }
-}
-
-/// Guard of a question that is being asked.
-///
-/// Dropped unanswered, it writes a denial `withdrawn` to the audit log.
-struct PendingQuestion<'a> {
-    broker: &'a ApprovalBroker,
-    case: &'a ApprovalCase<'a>,
-    is_answered: bool,
-}
-
-impl Drop for PendingQuestion<'_> {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            let gone = denied("withdrawn", "the run no longer waited for an answer".to_owned());
-            // A denial: nothing waits for its entry.
-            self.broker.gateway.try_write_audit_entry(self.broker.decision_entry(self.case, &gone));
-        }
-    }
-}
-
-/// One call to decide, with the redacted texts that describe it.
-struct ApprovalCase<'a> {
-    agent: &'a Agent,
-    request: &'a PermissionRequest,
-    secrets: Vec<Secret>,
-    summary: String,
-    cause: String,
-    grant: ApprovalGrant,
-    started_at: Instant,
-}
-
-impl<'a> ApprovalCase<'a> {
-    fn new(agent: &'a Agent, request: &'a PermissionRequest) -> Self {
-        let secrets = server_secrets(agent);
-        let mut summary = summarize_tool(&request.tool_name, &request.input);
-        redact(&mut summary, &secrets);
-        let suggested = request.suggested_rule().map(|rule| parse_rule(&rule));
-        let asks = agent.permissions.ask.iter();
-        let grant = ApprovalGrant::for_call(
-            &request.tool_name,
-            &request.input,
-            suggested.iter().chain(asks),
-        );
-        let cause = undecided_reason(agent, request);
-        Self { agent, request, secrets, summary, cause, grant, started_at: Instant::now() }
+    fn entry(&self, operation: &'static str, reason: String) -> AuditEntry {
+        let PermissionRequest { tool_name, tool_use_id, input, .. } = self.request;
+        self.broker.draft_entry(operation, (tool_name, tool_use_id), input, reason)
     }
 
     fn question(&self) -> ApprovalQuestion {
+        let agent = &self.broker.agent;
         let clean = |text: &str| {
             let mut text = one_line(text);
-            redact(&mut text, &self.secrets);
+            redact(&mut text, &self.broker.secrets);
             text
         };
         let said = self.request.reason.as_deref().map(|said| shorten(&one_line(said), 200));
         let said = said.filter(|said| !said.is_empty()).map(|said| format!(" (claude: {said})"));
         ApprovalQuestion {
-            agent: self.agent.name.to_string(),
+            agent: agent.name.to_string(),
             tool: shorten(&one_line(&self.request.tool_name), 120),
             redacted_arguments: self.arguments(),
             reason: clean(&format!("{}{}", self.cause, said.unwrap_or_default())),
             grant_scope: clean(&self.grant.describe()),
-            timeout: approval_timeout(self.agent),
+            timeout: agent.limits.approval_timeout,
         }
     }
 
     /// Returns the redacted arguments as JSON on one line; of more than 750 characters, the middle is
     /// omitted.
     fn arguments(&self) -> String {
-        let mut arguments = self.request.input.clone();
-        redact_value(&mut arguments, &self.secrets);
-        let text = strip_control_chars(&arguments.to_string());
+        let text = strip_control_chars(&self.broker.redacted(&self.request.input).to_string());
         let all = text.chars().count();
         if all <= ARGUMENT_HEAD_CHARS + ARGUMENT_TAIL_CHARS {
             return text;
@@ -329,78 +286,68 @@ impl<'a> ApprovalCase<'a> {
         if decided.decision == Decision::Allow {
             return ApprovalResult::Allowed;
         }
-        let Self { agent, summary: what, cause: why, .. } = self;
-        let ApprovalDecision { reason: because, .. } = decided;
+        let Self { summary: what, cause: why, .. } = self;
+        let (agent, because) = (&self.broker.agent.name, &decided.reason);
         let suggested = self.request.suggested_rule().filter(|_| decided.rule != "deny");
         let suggested = suggested.map(|rule| shorten(&one_line(&rule), 200));
-        let help = suggested.as_ref().map(|rule| {
+        let help = suggested.as_ref().map_or(String::new(), |rule| {
             format!(" `{rule}` in `permissions.allow` of its agent.md would allow it.")
         });
-        let help = help.unwrap_or_default();
         ApprovalResult::Denied {
             rule: format!("{}: {why}; {because}", suggested.unwrap_or(format!("`{what}`"))),
             message: format!(
-                "Denied by Adjutant: agent `{}` wants `{what}`; {why}, and {because}.{help} {DENIAL_ADVICE}",
-                agent.name
+                "Denied by Adjutant: agent `{agent}` wants `{what}`; {why}, and {because}.{help} {DENIAL_ADVICE}"
             ),
         }
     }
 }
 
-/// Returns the time within which a person must answer.
-fn approval_timeout(agent: &Agent) -> Duration {
-    agent.limits.approval_timeout
+/// Guard of a question that is being asked.
+///
+/// Dropped unanswered, it writes a denial `withdrawn` to the audit log.
+struct PendingQuestion<'a> {
+    case: &'a ApprovalCase<'a>,
+    is_answered: bool,
+}
+
+impl Drop for PendingQuestion<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            let reason = "the run no longer waited for an answer".to_owned();
+            let withdrawn = ApprovalDecision::deny("withdrawn", reason);
+            // A denial: nothing waits for its entry.
+            self.case.broker.gateway.try_write_audit_entry(self.case.decision_entry(&withdrawn));
+        }
+    }
 }
 
 /// Explains that no rule decides the call.
 fn undecided_reason(agent: &Agent, request: &PermissionRequest) -> String {
     let tool = &request.tool_name;
-    let asks: Vec<String> =
-        matching_ask_rules(agent, request).map(|rule| format!("`{rule}`")).collect();
+    let asks = agent.permissions.ask.iter().filter(|rule| may_have_asked(rule, request));
+    let asks: Vec<String> = asks.map(|rule| format!("`{rule}`")).collect();
     if !asks.is_empty() {
         let rules = asks.join(" or ");
         return format!("{rules} in `permissions.ask` of its agent.md wants a person to decide");
     }
-    match tool.starts_with("mcp__") {
-        true => format!(
-            "its server is not trusted and no rule for `{tool}` in `permissions.allow` of its agent.md allows it"
-        ),
-        false => format!("no rule for `{tool}` in `permissions.allow` of its agent.md allows it"),
-    }
+    let server = if tool.starts_with("mcp__") { "its server is not trusted and " } else { "" };
+    format!("{server}no rule for `{tool}` in `permissions.allow` of its agent.md allows it")
 }
 
-/// Returns the rules in `permissions.ask` that may have triggered the request.
+/// Returns `true` if a rule in `permissions.ask` may have triggered the request.
 ///
 /// If `claude` suggests a rule that would allow the call, no built-in rule triggered the request.
-fn matching_ask_rules<'a>(
-    agent: &'a Agent,
-    request: &'a PermissionRequest,
-) -> impl Iterator<Item = &'a RuleText> {
+fn may_have_asked(rule: &RuleText, request: &PermissionRequest) -> bool {
     let tool = request.tool_name.as_str();
-    let speaks_of = move |rule: &&RuleText| {
-        let is_server = tool.strip_prefix(&rule.tool).is_some_and(|rest| rest.starts_with("__"));
-        let is_mcp = tool.starts_with("mcp__");
-        (is_mcp && (is_server || Pattern::new(&rule.tool).matches(tool)))
-            || (rule.tool == tool && request.suggested_rule().is_none())
-    };
-    agent.permissions.ask.iter().filter(speaks_of)
+    let is_server = tool.strip_prefix(&rule.tool).is_some_and(|rest| rest.starts_with("__"));
+    let is_mcp = tool.starts_with("mcp__");
+    (is_mcp && (is_server || Pattern::new(&rule.tool).matches(tool)))
+        || (rule.tool == tool && request.suggested_rule().is_none())
 }
 
 /// Splits a rule such as `Bash(git push:*)` into tool and specifier.
 fn parse_rule(rule: &str) -> RuleText {
     let parts = rule.strip_suffix(')').and_then(|rule| rule.split_once('('));
-    match parts {
-        Some((tool, specifier)) => {
-            RuleText { tool: tool.to_owned(), specifier: Some(specifier.to_owned()) }
-        }
-        None => RuleText { tool: rule.to_owned(), specifier: None },
-    }
-}
-
-fn denied(by: &'static str, because: String) -> ApprovalDecision {
-    ApprovalDecision { decision: Decision::Deny, rule: by, reason: because }
-}
-
-fn audit_failed() -> ApprovalDecision {
-    denied("audit", "the audit log cannot be written, so nothing may be allowed".to_owned())
+    let (tool, specifier) = parts.map_or((rule, None), |(tool, inside)| (tool, Some(inside)));
+    RuleText { tool: tool.to_owned(), specifier: specifier.map(str::to_owned) }
 }

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-use super::super::credentials::claude_config_dir;
 use super::super::process_spec::temporary_runs_dir;
+use super::super::processes::{cache_dir, claude_config_dir, locate_program};
 use crate::catalog::{Agent, EXTENSION_MANIFESTS};
 use crate::config::{GatewayFiles, MCP_CONFIG_NAME, RULES_NAME, Settings, user_config_dirs};
-use crate::delegation::processes::{cache_dir, locate_program};
 use crate::gateway::CredentialStore;
 use crate::identity::runtime_dir;
 use crate::store::{head_path, real_path};
@@ -39,7 +39,8 @@ pub(crate) struct ControlFile {
     pub(crate) kind: ControlFileKind,
     /// Short description for messages.
     pub(crate) content: &'static str,
-    pub(crate) reads: ReadAccess,
+    /// True for a file that Adjutant owns: agents may not read it, whatever their rules.
+    pub(crate) is_unreadable: bool,
 }
 
 /// Part of the disk that an entry covers.
@@ -58,18 +59,9 @@ pub(crate) enum ControlFileKind {
     GitRepositories,
 }
 
-/// Access of agents to the content of a control file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadAccess {
-    /// Readable, if the agent's rules allow it.
-    Allowed,
-    /// Not readable: a file that Adjutant owns.
-    Denied,
-}
-
 impl ControlFile {
     fn new(path: impl Into<PathBuf>, kind: ControlFileKind, content: &'static str) -> Self {
-        Self { path: path.into(), pattern: None, kind, content, reads: ReadAccess::Allowed }
+        Self { path: path.into(), pattern: None, kind, content, is_unreadable: false }
     }
 
     fn file(path: impl Into<PathBuf>, content: &'static str) -> Self {
@@ -89,7 +81,7 @@ impl ControlFile {
     }
 
     fn unreadable(self) -> Self {
-        Self { reads: ReadAccess::Denied, ..self }
+        Self { is_unreadable: true, ..self }
     }
 
     /// Formats the entry for people: relative to the project, or only its name if it is outside.
@@ -110,15 +102,14 @@ impl ControlFile {
     }
 
     /// The rules that make `claude` leave the entry out of `Read`, `Grep`, `Glob` and files attached with `@`, if it is at
-    /// `path`. A path that is no text cannot stand in a rule.
+    /// `path`.
     ///
     /// A path with wildcards has two rules. Claude Code matches files against the rule as a gitignore pattern, in which the
     /// path must be escaped. For a search, 2.1.197 first compares the text of the rule with that of the working directory,
     /// and passes the rest to ripgrep: that works only with the path as it is.
-    fn read_denials(&self, path: &Path) -> Vec<String> {
+    fn read_denials(&self, path: &str) -> Vec<String> {
         let ends_in = self.pattern.as_ref().map_or(String::new(), |pattern| format!("/{pattern}"));
         let below = if self.kind == ControlFileKind::File { "" } else { "/**" };
-        let Some(path) = path.to_str() else { return Vec::new() };
         let mut paths = vec![escaped(path, &['\\', '*', '?', '[', ']']), path.to_owned()];
         paths.dedup();
         // `//` begins an absolute path in Claude Code's rules.
@@ -167,29 +158,34 @@ impl UserDirs {
     }
 
     fn control_files(&self) -> Vec<ControlFile> {
-        let config = self.config.iter();
-        let mut files: Vec<ControlFile> =
-            config.map(|dir| ControlFile::config_dir(dir, "the user's configuration")).collect();
-        if let Some(claude) = &self.claude {
-            let content = "Claude Code settings of the user";
-            let names = ["settings.json", "settings.local.json", ".claude.json"];
-            files.extend(names.map(|name| ControlFile::file(claude.join(name), content)));
-            files.extend(["agents", "plugins"].map(|n| ControlFile::dir(claude.join(n), content)));
+        let of_claude = "Claude Code settings of the user";
+        let mut files = Vec::new();
+        for dir in &self.config {
+            files.push(ControlFile::config_dir(dir, "the user's configuration"));
         }
-        let home = self.home.iter();
-        files.extend(home.map(|home| {
-            ControlFile::file(home.join(".claude.json"), "Claude Code settings of the user")
-        }));
-        let credentials = self.credentials.iter();
-        files.extend(
-            credentials.map(|dir| ControlFile::dir(dir, "sign-in credentials").unreadable()),
-        );
-        let cache = self.cache.iter();
-        files.extend(cache.map(|dir| ControlFile::dir(dir, "capabilities of claude")));
-        let runtime = self.runtime.iter();
-        files.extend(runtime.map(|dir| ControlFile::dir(dir, "sockets and locks of Adjutant")));
-        let programs = self.programs.iter();
-        files.extend(programs.map(|path| ControlFile::file(path, "a program that runs agents")));
+        if let Some(claude) = &self.claude {
+            for name in ["settings.json", "settings.local.json", ".claude.json"] {
+                files.push(ControlFile::file(claude.join(name), of_claude));
+            }
+            for name in ["agents", "plugins"] {
+                files.push(ControlFile::dir(claude.join(name), of_claude));
+            }
+        }
+        if let Some(home) = &self.home {
+            files.push(ControlFile::file(home.join(".claude.json"), of_claude));
+        }
+        if let Some(dir) = &self.credentials {
+            files.push(ControlFile::dir(dir, "sign-in credentials").unreadable());
+        }
+        if let Some(dir) = &self.cache {
+            files.push(ControlFile::dir(dir, "capabilities of claude"));
+        }
+        for dir in &self.runtime {
+            files.push(ControlFile::dir(dir, "sockets and locks of Adjutant"));
+        }
+        for path in &self.programs {
+            files.push(ControlFile::file(path, "a program that runs agents"));
+        }
         files
     }
 }
@@ -224,13 +220,13 @@ impl ControlFiles {
         static_files.extend(log_files(&gateway.audit_log, "the audit log"));
         static_files.extend(user.control_files());
         let (mut read_denials, mut denied_paths) = (Vec::new(), BTreeSet::new());
-        for file in static_files.iter().filter(|file| file.reads == ReadAccess::Denied) {
+        // A path that is no text cannot stand in a rule.
+        for file in static_files.iter().filter(|file| file.is_unreadable) {
             // A path over a symbolic link has a rule for both spellings.
             let real = real_path(&file.path).ok().filter(|real| *real != file.path);
-            for path in [Some(file.path.clone()), real].into_iter().flatten() {
-                let rules = file.read_denials(&path);
-                if !rules.is_empty() {
-                    read_denials.extend(rules);
+            for path in [file.path.clone()].into_iter().chain(real) {
+                if let Some(text) = path.to_str() {
+                    read_denials.extend(file.read_denials(text));
                     denied_paths.insert(path);
                 }
             }
@@ -260,7 +256,7 @@ impl ControlFiles {
 
     /// Returns the files that agents may not read. None of them depends on the current state of the disk.
     pub(crate) fn unreadable_files(&self) -> impl Iterator<Item = &ControlFile> {
-        self.static_files.iter().filter(|file| file.reads == ReadAccess::Denied)
+        self.static_files.iter().filter(|file| file.is_unreadable)
     }
 
     /// Returns all current control files: the listed ones, extensions with a manifest, and the targets of
@@ -298,35 +294,31 @@ fn project_files(root: &Path) -> Vec<ControlFile> {
 /// Lists both file names in every directory that the gateway searches, and the files that variables
 /// name.
 fn gateway_files(root: &Path, gateway: &GatewayFiles) -> Vec<ControlFile> {
-    let named = [
+    let mut files = Vec::new();
+    for (name, file, content) in [
         (MCP_CONFIG_NAME, &gateway.mcp_config, "MCP servers"),
         (RULES_NAME, &gateway.rules, "gateway rules"),
-    ];
-    let files = named.into_iter().flat_map(|(name, file, content)| {
-        let mut paths = vec![root.join(name), root.join("config").join(name), file.path.clone()];
-        paths.extend(file.candidates.iter().cloned());
-        paths.sort_unstable();
-        paths.dedup();
-        paths.into_iter().map(move |path| ControlFile::file(path, content))
-    });
-    files.collect()
+    ] {
+        let own = [root.join(name), root.join("config").join(name), file.path.clone()];
+        let paths: BTreeSet<PathBuf> = file.candidates.iter().cloned().chain(own).collect();
+        files.extend(paths.into_iter().map(|path| ControlFile::file(path, content)));
+    }
+    files
 }
 
 /// Git's hooks and configuration, which run commands, of the project's repository and of every other one: git reads those
 /// of a nested repository when a command runs in it. In a linked worktree `.git` is a file that names another directory.
 fn git_files(root: &Path) -> Vec<ControlFile> {
     let repository = root.ancestors().map(|dir| dir.join(".git")).find(|git| git.exists());
-    let mut dirs = vec![root.join(".git")];
+    let mut dirs = BTreeSet::from([root.join(".git")]);
     let mut files = Vec::new();
     if let Some(git) = repository {
         if git.is_file() {
             files.push(ControlFile::file(&git, "the link to the git repository"));
             dirs.extend(linked_git_dirs(&git));
         }
-        dirs.push(git);
+        dirs.insert(git);
     }
-    dirs.sort_unstable();
-    dirs.dedup();
     let commands = "git hooks and configuration";
     files.extend(dirs.into_iter().flat_map(|git| {
         [
@@ -415,10 +407,8 @@ fn extension_files(dir: &Path) -> io::Result<Vec<ControlFile>> {
             found.push(ControlFile::config_dir(&path, "an extension"));
         } else {
             // If the directory is a symbolic link, its manifest would be created in the target.
-            found.extend(
-                EXTENSION_MANIFESTS
-                    .map(|name| ControlFile::file(path.join(name), "an extension manifest")),
-            );
+            let manifest = |name| ControlFile::file(path.join(name), "an extension manifest");
+            found.extend(EXTENSION_MANIFESTS.map(manifest));
         }
     }
     Ok(found)
@@ -426,15 +416,11 @@ fn extension_files(dir: &Path) -> io::Result<Vec<ControlFile>> {
 
 /// Returns the entries of a directory; none if it does not exist.
 fn entries(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<fs::DirEntry>>> {
-    match fs::read_dir(dir) {
-        Ok(entries) => Ok(Some(entries).into_iter().flatten()),
-        Err(error) if is_no_dir(&error) => Ok(None.into_iter().flatten()),
-        Err(error) => Err(error),
-    }
-}
-
-fn is_no_dir(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    let entries = match fs::read_dir(dir) {
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => None,
+        entries => Some(entries?),
+    };
+    Ok(entries.into_iter().flatten())
 }
 
 /// Search for the targets of symbolic links, bounded over all directories.
@@ -456,15 +442,13 @@ impl LinkScan {
             if kind.is_symlink() {
                 let kind = if path.is_dir() { ControlFileKind::Dir } else { ControlFileKind::File };
                 self.found.push(ControlFile::new(path, kind, content));
-            } else if kind.is_dir() && levels > 1 && is_searched(&path) {
+            } else if kind.is_dir()
+                && levels > 1
+                && !UNSEARCHED_DIRS.iter().any(|name| entry.file_name() == *name)
+            {
                 self.search(&path, levels - 1, content)?;
             }
         }
         Ok(())
     }
-}
-
-fn is_searched(dir: &Path) -> bool {
-    let name = dir.file_name().unwrap_or_default();
-    !UNSEARCHED_DIRS.iter().any(|other| name == *other)
 }

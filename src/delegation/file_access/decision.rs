@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{env, io};
 
 use serde_json::Value;
 
+use super::super::process_spec::resolve_variables;
 use super::control_files::{ControlFile, ControlFileKind, ControlFiles};
 use super::location::{FileId, FileLocation, LocatedControlFile};
 use crate::catalog::Agent;
@@ -44,12 +45,6 @@ enum SearchTool {
     Grep,
     Glob,
     List,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FileDecision {
-    Allow,
-    Deny { reason: String },
 }
 
 impl FileRequest {
@@ -88,8 +83,10 @@ impl FileTool {
 }
 
 impl ControlFiles {
-    /// Decides on a call of a file tool. Blocks on file I/O. Denies if the file cannot be determined.
-    pub(crate) fn decide(&self, agent: &Agent, request: &FileRequest) -> FileDecision {
+    /// Returns the reason of a denial of a call of a file tool, `None` if the call is allowed.
+    ///
+    /// Blocks on file I/O. Denies if the file cannot be determined.
+    pub(crate) fn denial(&self, agent: &Agent, request: &FileRequest) -> Option<String> {
         let check = FileCheck { files: self, agent, request, homes: home_dirs(agent) };
         let denial = match request.tool {
             _ if agent.may_change_project_config => Ok(None),
@@ -97,25 +94,18 @@ impl ControlFiles {
             FileTool::Read(key) => check.read(key),
             FileTool::Search(tool) => check.search(tool),
         };
-        let reason = denial.unwrap_or_else(|why| {
-            let Agent { name, .. } = agent;
-            let tool = &request.name;
+        denial.unwrap_or_else(|why| {
+            let (name, tool) = (&agent.name, &request.name);
             Some(format!("agent `{name}` may not use `{tool}` here: the file it means cannot be determined: {why}"))
-        });
-        reason.map_or(FileDecision::Allow, |reason| FileDecision::Deny { reason })
+        })
     }
 }
 
 /// Returns the directories that `~` may mean: the agent's process can have another `HOME` than
 /// Adjutant.
 fn home_dirs(agent: &Agent) -> Vec<PathBuf> {
-    let own = dirs::home_dir();
-    let text = own.as_deref().and_then(Path::to_str);
-    let resolved = |home: &crate::catalog::Template| {
-        home.resolve(|name| env::var(name).ok(), text).ok().map(PathBuf::from)
-    };
-    let of_agent = agent.env.get("HOME").and_then(resolved);
-    own.iter().cloned().chain(of_agent).collect()
+    let of_agent = agent.env.get("HOME").and_then(|home| resolve_variables(home).ok());
+    dirs::home_dir().into_iter().chain(of_agent.map(PathBuf::from)).collect()
 }
 
 /// Result of one check: the reason of a denial, `None` if allowed, or the error that prevented the
@@ -134,13 +124,12 @@ impl FileCheck<'_> {
         let text = self.required_path(key)?;
         let current = self.files.current().map_err(|error| error.to_string())?;
         let found = self.control_file(text, &current)?;
+        let (agent, path) = (&self.agent.name, quoted(text));
         Ok(found.map(|file| {
+            let file = self.describe(file);
             format!(
-                "agent `{}` may not change {}: it is a control file ({}); \
-                 `may_change_project_config: true` in its agent.md permits this",
-                self.agent.name,
-                quoted(text),
-                self.describe(file),
+                "agent `{agent}` may not change {path}: it is a control file ({file}); \
+                 `may_change_project_config: true` in its agent.md permits this"
             )
         }))
     }
@@ -152,13 +141,10 @@ impl FileCheck<'_> {
     fn read_path(&self, text: &str) -> DenialReason {
         let unreadable: Vec<ControlFile> = self.files.unreadable_files().cloned().collect();
         let found = self.control_file(text, &unreadable)?;
+        let (agent, path) = (&self.agent.name, quoted(text));
         Ok(found.map(|file| {
-            format!(
-                "agent `{}` may not read {}: the file belongs to Adjutant ({})",
-                self.agent.name,
-                quoted(text),
-                self.describe(file),
-            )
+            let file = self.describe(file);
+            format!("agent `{agent}` may not read {path}: the file belongs to Adjutant ({file})")
         }))
     }
 
@@ -174,12 +160,11 @@ impl FileCheck<'_> {
         files: &'f [ControlFile],
     ) -> Result<Option<&'f ControlFile>, String> {
         let paths = self.paths(text)?;
-        let placed: Vec<LocatedControlFile<'_>> =
-            files.iter().map(LocatedControlFile::new).collect();
+        let located: Vec<_> = files.iter().map(LocatedControlFile::new).collect();
         for path in &paths {
             let places = FileLocation::of_path(path).map_err(|error| error.to_string())?;
-            let covering = placed.iter().find(|file| places.iter().any(|at| file.covers(at)));
-            if let Some(covering) = covering {
+            let covers = |file: &&LocatedControlFile<'_>| places.iter().any(|at| file.covers(at));
+            if let Some(covering) = located.iter().find(covers) {
                 return Ok(Some(covering.file));
             }
         }
@@ -208,21 +193,17 @@ impl FileCheck<'_> {
         let search = FileSearch::new(tool, start, pattern);
         for from in self.paths(search.start)? {
             let looked_into = normalize(&from.join(&search.directory));
-            if let Some(named) = &search.name
-                && let denied @ Some(_) =
-                    self.read_path(&looked_into.join(named).to_string_lossy())?
-            {
-                return Ok(denied);
-            }
-            if let denied @ Some(_) = self.read_path(&looked_into.to_string_lossy())? {
-                return Ok(denied);
+            let named = search.name.map(|name| looked_into.join(name));
+            for path in named.iter().chain([&looked_into]) {
+                if let denied @ Some(_) = self.read_path(&path.to_string_lossy())? {
+                    return Ok(denied);
+                }
             }
             if self.reaches_unreadable(&looked_into)? && !self.rules_apply_to(&search, &from) {
+                let (agent, dir) = (&self.agent.name, quoted(&looked_into.to_string_lossy()));
                 return Ok(Some(format!(
-                    "agent `{}` may not search {} with this call: it holds files of Adjutant that `claude` would not leave out; \
-                     search the working directory without `path`, or directories that hold none of them",
-                    self.agent.name,
-                    quoted(&looked_into.to_string_lossy()),
+                    "agent `{agent}` may not search {dir} with this call: it holds files of Adjutant that `claude` would not leave out; \
+                     search the working directory without `path`, or directories that hold none of them"
                 )));
             }
         }

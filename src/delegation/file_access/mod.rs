@@ -5,4 +5,4 @@ mod decision;
 mod location;
 
 pub(crate) use control_files::ControlFiles;
-pub(crate) use decision::{FileDecision, FileRequest};
+pub(crate) use decision::FileRequest;

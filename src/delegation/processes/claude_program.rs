@@ -1,10 +1,10 @@
-//! Discovery of the `claude` binary and its features, cached per binary.
+//! Claude Code on this machine: the binary and its features, cached per binary, its configuration directory, and
+//! credentials for the model.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
-use std::{env, fs};
+use std::{env, fmt, fs};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
@@ -17,12 +17,22 @@ use crate::process::{
     ProcessHandle, ProcessSpec, StopMode, SymlinkPolicy, find_program, spawn_process,
 };
 use crate::store::{Document, DocumentError, Stored};
-use crate::util::{RunId, run_blocking};
+use crate::util::{Mutex, RunId, run_blocking};
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HELP_BYTES: u64 = 1 << 20;
 const INSTALL_HELP: &str =
     "install it with `npm install -g @anthropic-ai/claude-code`, or name one in ADJUTANT_CLAUDE";
+
+/// Variables that hold credentials for `claude` or select a provider.
+const CREDENTIAL_VARIABLES: [&str; 6] = [
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY",
+];
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ClaudeProgram {
@@ -66,8 +76,7 @@ impl ProgramCache {
     /// Returns the `claude` to start, with its features. Probes an unknown binary for at most 30 s.
     pub(crate) async fn find(&self, settings: &Settings) -> Result<ClaudeProgram, Failure> {
         let path = locate_program(settings)?;
-        let stamp =
-            program_version(&path).map_err(|error| probe_failed(&path, &error.to_string()))?;
+        let stamp = program_version(&path).map_err(|error| probe_failed(&path, &error))?;
         let features = match self.cached(&stamp) {
             Some(features) => features,
             None => self.probe(&path, stamp).await?,
@@ -76,21 +85,14 @@ impl ProgramCache {
         if missing.is_empty() {
             return Ok(ClaudeProgram { path, features });
         }
-        let what = format!(
-            "`{}` (version {}) has no {}",
-            path.display(),
-            features.version,
-            missing.join(", ")
-        );
-        Err(Failure::new(
-            Code::SpawnFailed,
-            what,
-            "update Claude Code: without them an agent could not be kept apart",
-        ))
+        let (path, version, missing) = (path.display(), features.version, missing.join(", "));
+        let what = format!("`{path}` (version {version}) has no {missing}");
+        let help = "update Claude Code: without them an agent could not be kept apart";
+        Err(Failure::new(Code::SpawnFailed, what, help))
     }
 
     fn cached(&self, stamp: &ProgramVersion) -> Option<CliFeatures> {
-        let mut known = self.features.lock().ok()?;
+        let mut known = self.features.lock();
         if let Some(features) = known.get(stamp) {
             return Some(features.clone());
         }
@@ -115,9 +117,7 @@ impl ProgramCache {
         if let Some(Err(error)) = run_blocking(move || write_cache(&remembered)).await {
             tracing::debug!(%error, "what `claude` can do could not be remembered");
         }
-        if let Ok(mut known) = self.features.lock() {
-            known.insert(stamp, features.clone());
-        }
+        self.features.lock().insert(stamp, features.clone());
         Ok(features)
     }
 }
@@ -143,33 +143,27 @@ fn program_version(path: &Path) -> std::io::Result<ProgramVersion> {
 
 /// Runs the program with one flag and returns its output, at most 1 MiB and 30 s.
 async fn run_with_flag(path: &Path, flag: &str) -> Result<String, Failure> {
-    let launch = ProcessSpec {
+    let inherited = ["PATH", "HOME"].into_iter();
+    let spec = ProcessSpec {
         label: "claude".to_owned(),
         run: RunId::new(),
         program: path.to_path_buf(),
         arguments: vec![flag.into()],
-        environment: ["PATH", "HOME"]
-            .into_iter()
-            .filter_map(|n| Some((n.into(), env::var_os(n)?)))
-            .collect(),
+        environment: inherited.filter_map(|n| Some((n.into(), env::var_os(n)?))).collect(),
         working_dir: env::temp_dir(),
         symlinks: SymlinkPolicy::Follow,
     };
-    let mut process =
-        spawn_process(launch).await.map_err(|error| probe_failed(path, &error.to_string()))?;
+    let mut process = spawn_process(spec).await.map_err(|error| probe_failed(path, &error))?;
     process.stdin = None;
     let answer = timeout(PROBE_TIMEOUT, read_all(&mut process)).await;
     process.stop(StopMode::Kill).await;
-    match answer {
-        Ok(Ok(text)) if !text.trim().is_empty() => Ok(text),
-        Ok(Ok(_)) => {
-            Err(probe_failed(path, &format!("`{flag}` printed nothing; {}", process.stderr_tail())))
-        }
-        Ok(Err(error)) => Err(probe_failed(path, &error.to_string())),
-        Err(_) => {
-            Err(probe_failed(path, &format!("`{flag}` did not answer within {PROBE_TIMEOUT:?}")))
-        }
-    }
+    let why = match answer {
+        Ok(Ok(text)) if !text.trim().is_empty() => return Ok(text),
+        Ok(Ok(_)) => format!("`{flag}` printed nothing; {}", process.stderr_tail()),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("`{flag}` did not answer within {PROBE_TIMEOUT:?}"),
+    };
+    Err(probe_failed(path, &why))
 }
 
 async fn read_all(process: &mut ProcessHandle) -> std::io::Result<String> {
@@ -180,7 +174,7 @@ async fn read_all(process: &mut ProcessHandle) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn probe_failed(path: &Path, why: &str) -> Failure {
+fn probe_failed(path: &Path, why: &dyn fmt::Display) -> Failure {
     let what = format!("`{}` could not be started: {why}", path.display());
     Failure::new(Code::SpawnFailed, what, "run `adjutant doctor` to see what is wrong")
 }
@@ -207,4 +201,22 @@ fn write_cache(remembered: &CachedFeatures) -> Result<(), DocumentError> {
         document.remove(&lock)?;
     }
     document.replace(&lock, remembered)
+}
+
+/// Describes the credentials found, for people; `None` if there are none. Values are only tested for being set.
+pub(crate) fn find_credentials() -> Option<String> {
+    let set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    if let Some(name) = CREDENTIAL_VARIABLES.iter().find(|name| set(name)) {
+        return Some(format!("the variable {name}"));
+    }
+    let file = claude_config_dir().join(".credentials.json");
+    file.is_file().then(|| format!("the sign-in of Claude Code in `{}`", file.display()))
+}
+
+/// Returns Claude Code's configuration directory: `CLAUDE_CONFIG_DIR`, or `~/.claude`.
+pub(crate) fn claude_config_dir() -> PathBuf {
+    match env::var_os("CLAUDE_CONFIG_DIR").filter(|value| !value.is_empty()) {
+        Some(folder) => folder.into(),
+        None => dirs::home_dir().unwrap_or_else(|| PathBuf::from("/")).join(".claude"),
+    }
 }

@@ -3,7 +3,6 @@
 //! Decides only which idle processes stay, by number, memory and time. It never starts a process, and it ends each
 //! process that leaves it unused.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,12 +55,7 @@ pub(crate) enum PoolKey {
 /// The idle processes of one server. Clones share their state.
 #[derive(Debug)]
 pub(crate) struct IdlePool<T> {
-    inner: Arc<IdlePoolInner<T>>,
-}
-
-#[derive(Debug)]
-struct IdlePoolInner<T> {
-    state: Mutex<IdlePoolState<T>>,
+    state: Arc<Mutex<IdlePoolState<T>>>,
     end_tasks: TaskTracker,
 }
 
@@ -83,150 +77,131 @@ struct PoolEntry<T> {
     removed: CancellationToken,
 }
 
+impl<T> PoolEntry<T> {
+    fn is_warm(&self) -> bool {
+        matches!(self.key, PoolKey::Warm { .. })
+    }
+}
+
 impl<T> Clone for IdlePool<T> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self { state: Arc::clone(&self.state), end_tasks: self.end_tasks.clone() }
     }
 }
 
 impl<T: Poolable> IdlePool<T> {
     pub(crate) fn new(limits: PoolLimits) -> Self {
-        let pool_state =
-            IdlePoolState { limits, entries: Vec::new(), next_number: 0, is_closed: false };
-        Self {
-            inner: Arc::new(IdlePoolInner {
-                state: Mutex::new(pool_state),
-                end_tasks: TaskTracker::new(),
-            }),
-        }
+        let state = IdlePoolState { limits, entries: Vec::new(), next_number: 0, is_closed: false };
+        Self { state: Arc::new(Mutex::new(state)), end_tasks: TaskTracker::new() }
     }
 
     /// Replaces the limits and ends processes that exceed them.
     pub(crate) fn set_limits(&self, limits: PoolLimits) {
-        let mut pool_state = self.inner.state.lock();
-        pool_state.limits = limits;
-        let surplus = pool_state.remove_surplus();
-        drop(pool_state);
+        let mut state = self.state.lock();
+        state.limits = limits;
+        let surplus = state.remove_surplus();
+        drop(state);
         self.end_all(surplus);
     }
 
     /// Adds a process for at most `time`. If limits are exceeded, the least recently used processes are ended.
-    pub(crate) fn put(&self, agent: &str, place: PoolKey, waiter: T, time: Duration) {
+    pub(crate) fn put(&self, agent: &str, key: PoolKey, process: T, time: Duration) {
         let until = Instant::now() + time;
-        let unfit = waiter.invalidated();
-        let left = CancellationToken::new();
-        let mut pool_state = self.inner.state.lock();
-        let number = pool_state.next_number;
-        pool_state.next_number += 1;
-        let agent = agent.to_owned();
-        pool_state.entries.push(PoolEntry {
-            number,
-            agent,
-            key: place,
-            process: waiter,
-            removed: left.clone(),
-        });
-        let surplus = pool_state.remove_surplus();
-        drop(pool_state);
+        let invalidated = process.invalidated();
+        let removed = CancellationToken::new();
+        let mut state = self.state.lock();
+        let number = state.next_number;
+        state.next_number += 1;
+        let (agent, token) = (agent.to_owned(), removed.clone());
+        state.entries.push(PoolEntry { number, agent, key, process, removed: token });
+        let surplus = state.remove_surplus();
+        drop(state);
         self.end_all(surplus);
         let pool = self.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = left.cancelled() => return,
-                () = unfit => {}
-                () = sleep_until(until) => {}
+                () = removed.cancelled() => {}
+                () = invalidated => pool.end_each(|entry| entry.number == number),
+                () = sleep_until(until) => pool.end_each(|entry| entry.number == number),
             }
-            let gone = pool.inner.state.lock().remove(|seat| seat.number == number);
-            pool.end_all(gone);
         });
     }
 
     /// Returns the numbers of warm and live processes.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let pool_state = self.inner.state.lock();
-        let warm = pool_state
-            .entries
-            .iter()
-            .filter(|seat| matches!(seat.key, PoolKey::Warm { .. }))
-            .count();
-        (warm, pool_state.entries.len() - warm)
+        let state = self.state.lock();
+        let warm = state.entries.iter().filter(|entry| entry.is_warm()).count();
+        (warm, state.entries.len() - warm)
     }
 
     /// Takes a process with this key, if any: the one used last, whose memory is least likely to be swapped out.
-    pub(crate) fn take(&self, place: &PoolKey) -> Option<T> {
-        let mut pool_state = self.inner.state.lock();
-        let at = pool_state.entries.iter().rposition(|seat| seat.key == *place)?;
-        let seat = pool_state.entries.remove(at);
-        drop(pool_state);
-        seat.removed.cancel();
-        Some(seat.process)
+    pub(crate) fn take(&self, key: &PoolKey) -> Option<T> {
+        let mut state = self.state.lock();
+        let at = state.entries.iter().rposition(|entry| entry.key == *key)?;
+        let entry = state.entries.remove(at);
+        entry.removed.cancel();
+        Some(entry.process)
     }
 
-    /// Ends the warm processes of an agent with another digest than `contract`; all of them if `None`.
-    pub(crate) fn end_outdated(&self, agent: &str, contract: Option<&str>) {
-        let outdated = self.inner.state.lock().remove(|seat| match &seat.key {
-            PoolKey::Warm { digest: has } => seat.agent == agent && contract != Some(has.as_str()),
+    /// Ends the warm processes of an agent with another digest.
+    pub(crate) fn end_outdated(&self, agent: &str, digest: &str) {
+        self.end_each(|entry| match &entry.key {
+            PoolKey::Warm { digest: has } => entry.agent == agent && has != digest,
             PoolKey::Live { .. } => false,
         });
-        self.end_all(outdated);
     }
 
     /// Ends the warm processes of agents for which `is_wanted` returns false.
     pub(crate) fn end_unwanted(&self, is_wanted: impl Fn(&str) -> bool) {
-        let unwanted = self
-            .inner
-            .state
-            .lock()
-            .remove(|seat| matches!(seat.key, PoolKey::Warm { .. }) && !is_wanted(&seat.agent));
-        self.end_all(unwanted);
+        self.end_each(|entry| entry.is_warm() && !is_wanted(&entry.agent));
     }
 
     /// Returns the number of processes with this key.
-    pub(crate) fn count(&self, place: &PoolKey) -> usize {
-        self.inner.state.lock().entries.iter().filter(|seat| seat.key == *place).count()
+    pub(crate) fn count(&self, key: &PoolKey) -> usize {
+        self.state.lock().entries.iter().filter(|entry| entry.key == *key).count()
     }
 
     /// Returns true if another process can be added without ending one.
     pub(crate) fn has_room(&self) -> bool {
-        let pool_state = self.inner.state.lock();
-        let limits = &pool_state.limits;
-        let enough = memory::available_bytes().is_none_or(|free| free >= limits.memory_floor);
-        !pool_state.is_closed
-            && enough
-            && pool_state.entries.len() < limits.max_processes as usize
-            && pool_state.total_bytes().saturating_add(ASSUMED_PROCESS_BYTES) <= limits.max_bytes
+        let state = self.state.lock();
+        let limits = &state.limits;
+        !state.is_closed
+            && !limits.is_memory_short()
+            && state.entries.len() < limits.max_processes as usize
+            && state.total_bytes().saturating_add(ASSUMED_PROCESS_BYTES) <= limits.max_bytes
     }
 
     /// Ends all processes, rejects new ones, and waits until the processes are gone.
     pub(crate) async fn close(&self) {
-        let all = {
-            let mut pool_state = self.inner.state.lock();
-            pool_state.is_closed = true;
-            pool_state.remove(|_| true)
-        };
-        self.end_all(all);
-        self.inner.end_tasks.close();
-        self.inner.end_tasks.wait().await;
+        self.state.lock().is_closed = true;
+        self.end_each(|_| true);
+        self.end_tasks.close();
+        self.end_tasks.wait().await;
     }
 
-    fn end_all(&self, seats: Vec<PoolEntry<T>>) {
-        for seat in seats {
-            seat.removed.cancel();
-            self.inner.end_tasks.spawn(seat.process.end());
+    fn end_each(&self, which: impl FnMut(&mut PoolEntry<T>) -> bool) {
+        let removed = self.state.lock().entries.extract_if(.., which).collect();
+        self.end_all(removed);
+    }
+
+    fn end_all(&self, entries: Vec<PoolEntry<T>>) {
+        for entry in entries {
+            entry.removed.cancel();
+            self.end_tasks.spawn(entry.process.end());
         }
     }
 }
 
-impl<T: Poolable> IdlePoolState<T> {
-    fn remove(&mut self, which: impl FnMut(&mut PoolEntry<T>) -> bool) -> Vec<PoolEntry<T>> {
-        self.entries.extract_if(.., which).collect()
+impl PoolLimits {
+    fn is_memory_short(&self) -> bool {
+        memory::available_bytes().is_some_and(|available| available < self.memory_floor)
     }
+}
 
+impl<T: Poolable> IdlePoolState<T> {
     /// Removes processes until the limits hold, least recently used first.
     fn remove_surplus(&mut self) -> Vec<PoolEntry<T>> {
-        let short =
-            memory::available_bytes().is_some_and(|available| available < self.limits.memory_floor);
-        if self.is_closed || short {
+        if self.is_closed || self.limits.is_memory_short() {
             return std::mem::take(&mut self.entries);
         }
         let mut surplus = Vec::new();
@@ -240,8 +215,8 @@ impl<T: Poolable> IdlePoolState<T> {
     }
 
     fn total_bytes(&self) -> u64 {
-        let held = |seat: &PoolEntry<T>| {
-            memory::resident_bytes(seat.process.pid()).unwrap_or(ASSUMED_PROCESS_BYTES)
+        let held = |entry: &PoolEntry<T>| {
+            memory::resident_bytes(entry.process.pid()).unwrap_or(ASSUMED_PROCESS_BYTES)
         };
         self.entries.iter().map(held).sum()
     }
@@ -349,7 +324,7 @@ mod tests {
         let (old, new) = (FakeProcess::default(), FakeProcess::default());
         pool.put("a", warm("one"), old.clone(), LONG);
         pool.put("a", warm("two"), new.clone(), LONG);
-        pool.end_outdated("a", Some("two"));
+        pool.end_outdated("a", "two");
         until(|| old.is_over()).await;
         assert!(!new.is_over());
         pool.close().await;

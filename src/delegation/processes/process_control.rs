@@ -2,7 +2,8 @@
 //! messages.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::mem::take;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -12,20 +13,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::launch::PreparedLaunch;
 use super::super::phase_timings::TurnClock;
-use super::super::pipeline::Run;
 use super::super::recorder::RunRecorder;
-use super::super::status::WeakStatusSender;
+use super::super::status::StatusSender;
 use super::super::usage_meter::UsageMeter;
-use super::super::user_hooks::CombinedHookResult;
-use super::new_process::registers_callback;
-use super::notification_sink::NotificationSink;
+use super::super::user_hooks::HookResult;
 use crate::catalog::{Agent, ServerEntry};
 use crate::claude::{
     BoxFuture, ClaudeHandle, ControlHandler, HookDecision, HookEvent, Observation,
     PermissionAnswer, PermissionRequest, ResultFrame, STRUCTURED_OUTPUT_TOOL, ToolUse,
 };
 use crate::delegation::approval::{ApprovalBroker, ApprovalResult};
-use crate::delegation::file_access::{ControlFiles, FileDecision, FileRequest};
+use crate::delegation::file_access::{ControlFiles, FileRequest};
 use crate::gateway::{GatewayError, NotifyFn, SdkServers};
 use crate::jsonrpc::{Frame, LineJson, Message};
 use crate::outcome::Denial;
@@ -50,7 +48,8 @@ pub(crate) struct ProcessControl {
     control_files: Arc<ControlFiles>,
     /// `None` for an agent without servers, and between runs if a server is per run.
     sdk_servers: Mutex<Option<Arc<SdkServers>>>,
-    notifications: Arc<NotificationSink>,
+    /// Destination of server notifications, set when the process has answered `initialize`.
+    notified: Arc<OnceLock<ClaudeHandle>>,
     /// `None` while no run is bound.
     active_run: Mutex<Option<Arc<ActiveRun>>>,
     last_activity: watch::Sender<Instant>,
@@ -62,7 +61,7 @@ pub(crate) struct ProcessControl {
 ///
 /// May outlive the run: a control request in progress keeps it until the process exits.
 pub(crate) struct ActiveRun {
-    status: WeakStatusSender,
+    status: Weak<StatusSender>,
     recorder: Arc<RunRecorder>,
     approvals: Arc<ApprovalBroker>,
     meter: Arc<UsageMeter>,
@@ -81,11 +80,11 @@ enum FileCall {
 }
 
 impl ActiveRun {
-    pub(crate) fn new(run: &Run, launch: &PreparedLaunch<'_>) -> Arc<Self> {
+    pub(crate) fn new(launch: &PreparedLaunch<'_>) -> Arc<Self> {
         Arc::new(Self {
-            status: run.status.downgrade(),
+            status: Arc::downgrade(&launch.run.status),
             recorder: Arc::clone(&launch.registered.recorder),
-            approvals: Arc::clone(&run.approvals),
+            approvals: Arc::clone(&launch.registered.approvals),
             meter: Arc::clone(&launch.limits.meter),
             observations: Mutex::default(),
             file_calls: Mutex::default(),
@@ -99,18 +98,6 @@ impl ActiveRun {
     async fn limit_exceeded(&self) -> Option<String> {
         self.meter.settled().await;
         self.meter.over().map(|failure| failure.full_message())
-    }
-
-    /// Shows the progress of a tool of an MCP server.
-    pub(crate) fn tool_progress(&self, words: &str) {
-        if let Some(status) = self.status.upgrade() {
-            status.set_activity(words);
-        }
-    }
-
-    /// Returns a copy of the observations so far.
-    fn observations(&self) -> RunObservations {
-        self.observations.lock().clone()
     }
 
     fn file_call_began(&self, id: &str, tool: &str, input: &Value) {
@@ -128,7 +115,7 @@ impl ActiveRun {
 
     fn file_call_asked(&self, tool_use: &ToolUse) {
         if let Some(cwd) = tool_use.payload.get("cwd").and_then(Value::as_str) {
-            self.update_observations(|seen| seen.cwd = Some(cwd.to_owned()));
+            self.observations.lock().cwd = Some(cwd.to_owned());
         }
         if FileRequest::is_for(&tool_use.tool_name) {
             self.file_calls.lock().insert(tool_use.tool_use_id.clone(), FileCall::Asked);
@@ -143,8 +130,19 @@ impl ActiveRun {
         }
     }
 
-    fn update_observations(&self, change: impl FnOnce(&mut RunObservations)) {
-        change(&mut self.observations.lock());
+    /// Records a denial that no person decided. Approvals write their own audit entries.
+    fn record_denial(&self, (tool, id): (&str, &str), input: &Value, reason: &str) {
+        self.recorder.permission_denied(id, tool, reason);
+        self.approvals.audit_denial((tool, id), input, reason);
+    }
+
+    /// Adds a denial to the report of the run, once.
+    fn add_denial(&self, tool: &str, rule: &str) {
+        let denial = Denial { tool: tool.to_owned(), rule: rule.to_owned() };
+        let mut seen = self.observations.lock();
+        if !seen.denials.contains(&denial) {
+            seen.denials.push(denial);
+        }
     }
 }
 
@@ -170,24 +168,21 @@ impl ProcessControl {
         sdk_servers: Option<Arc<SdkServers>>,
         control_files: Arc<ControlFiles>,
     ) -> Arc<Self> {
-        let (last_sign, _) = watch::channel(Instant::now());
-        let (notification_sink, odd) = (Arc::default(), CancellationToken::new());
-        let sdk_servers = Mutex::new(sdk_servers);
-        let active_run = Mutex::default();
         Arc::new(Self {
             agent,
             control_files,
-            sdk_servers,
-            notifications: notification_sink,
-            active_run,
-            last_activity: last_sign,
-            violation: odd,
+            sdk_servers: Mutex::new(sdk_servers),
+            notified: Arc::default(),
+            active_run: Mutex::default(),
+            last_activity: watch::channel(Instant::now()).0,
+            violation: CancellationToken::new(),
         })
     }
 
     /// Opens the notification channel to the process once it has answered `initialize`.
     pub(crate) fn process_ready(&self, handle: ClaudeHandle) {
-        self.notifications.connect(handle);
+        // Set once per process.
+        let _ = self.notified.set(handle);
         if let Some(sdk_servers) = self.sdk_servers() {
             sdk_servers.notify_changes(&self.notify_fn());
         }
@@ -208,9 +203,25 @@ impl ProcessControl {
         *self.sdk_servers.lock() = Some(sdk_servers);
     }
 
-    /// Returns the callback for notifications of servers; progress is shown in the run that is bound now.
+    /// Returns the callback that forwards notifications of servers to the process.
+    ///
+    /// Progress also counts as activity and is shown in the status of the run that is bound now. Holds that run weakly:
+    /// the connections to the servers keep the callback as long as the process lives.
     fn notify_fn(&self) -> NotifyFn {
-        self.notifications.notify_fn(self.active_run.lock().as_ref(), self.last_activity.clone())
+        let (notified, last_activity) = (Arc::clone(&self.notified), self.last_activity.clone());
+        let active_run = self.active_run.lock().as_ref().map_or_else(Weak::new, Arc::downgrade);
+        Arc::new(move |server, message| {
+            if let Some(progress) = format_progress(server, message) {
+                last_activity.send_replace(Instant::now());
+                let status = active_run.upgrade().and_then(|run| run.status.upgrade());
+                if let Some(status) = status {
+                    status.set_activity(&progress);
+                }
+            }
+            if let Some(handle) = notified.get() {
+                handle.send_mcp(server, message);
+            }
+        })
     }
 
     /// Returns the text of the server prompt that `task` names, if it names one.
@@ -252,7 +263,7 @@ impl ProcessControl {
     /// Returns the observations of the bound run.
     pub(crate) fn observations(&self) -> RunObservations {
         let active_run = self.active_run.lock().clone();
-        active_run.map(|active_run| active_run.observations()).unwrap_or_default()
+        active_run.map(|run| run.observations.lock().clone()).unwrap_or_default()
     }
 
     /// Unbinds the run.
@@ -284,27 +295,6 @@ impl ProcessControl {
         self.last_activity.subscribe()
     }
 
-    fn add_denial(&self, tool: &str, rule: &str) {
-        let denial = Denial { tool: tool.to_owned(), rule: rule.to_owned() };
-        let Some(active_run) = self.require_active_run() else { return };
-        active_run.update_observations(|seen| {
-            if !seen.denials.contains(&denial) {
-                seen.denials.push(denial);
-            }
-        });
-    }
-
-    /// Writes the audit entry of a denial that no person decided. Approvals write their own entries.
-    fn audit_denial(
-        &self,
-        active_run: &ActiveRun,
-        call: (&str, &str),
-        input: &Value,
-        reason: &str,
-    ) {
-        active_run.approvals.audit_denial(&self.agent, call, input, reason);
-    }
-
     /// Evaluates the agent's policy for a whole tool, independent of Claude Code's permission rules.
     fn evaluate_tool(&self, tool: &str) -> Verdict {
         match tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
@@ -316,7 +306,7 @@ impl ProcessControl {
         }
     }
 
-    async fn decide_tool_use(&self, tool_use: &ToolUse) -> HookDecision {
+    async fn decide_tool_use(&self, active_run: &ActiveRun, tool_use: &ToolUse) -> HookDecision {
         let verdict = self.evaluate_tool(&tool_use.tool_name);
         // With `--json-schema` the CLI adds a tool that only takes the structured answer.
         let is_answer =
@@ -326,7 +316,7 @@ impl ProcessControl {
             false => Some(verdict.message().to_owned()),
         };
         let Some(reason) = denial else { return HookDecision::Proceed };
-        self.add_denial(&tool_use.tool_name, &reason);
+        active_run.add_denial(&tool_use.tool_name, &reason);
         HookDecision::Deny { reason }
     }
 
@@ -335,11 +325,8 @@ impl ProcessControl {
         let cwd = tool_use.payload.get("cwd").and_then(Value::as_str);
         let request = FileRequest::new(&tool_use.tool_name, &tool_use.input, cwd)?;
         let (files, agent) = (Arc::clone(&self.control_files), Arc::clone(&self.agent));
-        match run_blocking(move || files.decide(&agent, &request)).await {
-            Some(FileDecision::Allow) => None,
-            Some(FileDecision::Deny { reason }) => Some(reason),
-            None => Some("a fault inside Adjutant: the file cannot be checked".to_owned()),
-        }
+        let fault = || Some("a fault inside Adjutant: the file cannot be checked".to_owned());
+        run_blocking(move || files.denial(&agent, &request)).await.unwrap_or_else(fault)
     }
 
     /// Records that `claude` rejected a call on a control file before it asked.
@@ -349,13 +336,13 @@ impl ProcessControl {
     /// call.
     fn rejected_unasked(&self, active_run: &ActiveRun, call: &ToolUse) {
         let (id, tool) = (&call.tool_use_id, &call.tool_name);
-        let request = FileRequest::new(tool, &call.input, active_run.observations().cwd.as_deref());
-        let decision = request.map(|request| self.control_files.decide(&self.agent, &request));
-        if let Some(FileDecision::Deny { reason }) = decision {
-            self.add_denial(tool, &reason);
+        let cwd = active_run.observations.lock().cwd.clone();
+        let request = FileRequest::new(tool, &call.input, cwd.as_deref());
+        let denial = request.and_then(|request| self.control_files.denial(&self.agent, &request));
+        if let Some(reason) = denial {
+            active_run.add_denial(tool, &reason);
             active_run.recorder.pre_tool_use(call);
-            active_run.recorder.permission_denied(id, tool, &reason);
-            self.audit_denial(active_run, (tool, id), &call.input, &reason);
+            active_run.record_denial((tool, id), &call.input, &reason);
         }
     }
 
@@ -365,13 +352,12 @@ impl ProcessControl {
         request: &PermissionRequest,
         active_run: &ActiveRun,
     ) -> PermissionAnswer {
-        let deciding = active_run.approvals.decide(&self.agent, request, &active_run.status);
-        match self.with_activity(deciding).await {
+        match self.with_activity(active_run.approvals.decide(request)).await {
             ApprovalResult::Allowed => {
                 PermissionAnswer::Allow { updated_input: request.input.clone() }
             }
             ApprovalResult::Denied { rule, message } => {
-                self.add_denial(&request.tool_name, &rule);
+                active_run.add_denial(&request.tool_name, &rule);
                 PermissionAnswer::Deny { message }
             }
         }
@@ -404,20 +390,19 @@ impl ControlHandler for ProcessControl {
             let is_over = used_up.is_some();
             let mut verdict = match used_up {
                 Some(reason) => HookDecision::Stop { reason },
-                None => self.decide_tool_use(&tool_use).await,
+                None => self.decide_tool_use(&active_run, &tool_use).await,
             };
             if verdict == HookDecision::Proceed {
                 // Hooks can only deny: run them only for calls that are allowed so far.
                 let said = active_run.recorder.run_hooks("PreToolUse", &payload).await;
-                verdict = said.map_or(verdict, CombinedHookResult::decision);
+                verdict = said.map_or(verdict, HookResult::decision);
                 if let Some(reason) = verdict.denial_reason() {
-                    self.add_denial(&tool_use.tool_name, &shorten(&one_line(reason), 200));
+                    active_run.add_denial(&tool_use.tool_name, &shorten(&one_line(reason), 200));
                 }
             }
             if let Some(reason) = verdict.denial_reason() {
                 let (id, tool) = (&tool_use.tool_use_id, &tool_use.tool_name);
-                active_run.recorder.permission_denied(id, tool, reason);
-                self.audit_denial(&active_run, (tool, id), &tool_use.input, reason);
+                active_run.record_denial((tool, id), &tool_use.input, reason);
             }
             if is_over {
                 // After a denial `claude` would send another API request, which costs more: wait until the run is
@@ -435,20 +420,17 @@ impl ControlHandler for ProcessControl {
             };
             let payload = active_run.recorder.permission_request(&request);
             let said = active_run.recorder.run_hooks("PermissionRequest", &payload).await;
-            let approval = match said.and_then(CombinedHookResult::denial_reason) {
-                Some(message) => {
-                    let (tool, id) = (&request.tool_name, &request.tool_use_id);
-                    self.add_denial(tool, &shorten(&one_line(&message), 200));
-                    self.audit_denial(&active_run, (tool, id), &request.input, &message);
-                    PermissionAnswer::Deny { message }
-                }
-                None => self.ask_person(&request, &active_run).await,
-            };
-            if let PermissionAnswer::Deny { message } = &approval {
-                let (id, tool) = (&request.tool_use_id, &request.tool_name);
+            let (tool, id) = (&request.tool_name, &request.tool_use_id);
+            if let Some(message) = said.and_then(HookResult::denial_reason) {
+                active_run.add_denial(tool, &shorten(&one_line(&message), 200));
+                active_run.record_denial((tool, id), &request.input, &message);
+                return PermissionAnswer::Deny { message };
+            }
+            let answer = self.ask_person(&request, &active_run).await;
+            if let PermissionAnswer::Deny { message } = &answer {
                 active_run.recorder.permission_denied(id, tool, message);
             }
-            approval
+            answer
         })
     }
 
@@ -491,20 +473,18 @@ impl ControlHandler for ProcessControl {
         match observation {
             Observation::SessionStarted(init) => {
                 active_run.recorder.turn_started(init);
-                active_run.update_observations(|seen| {
-                    seen.turn_began = true;
-                    seen.cwd = Some(init.cwd.clone());
-                    seen.clock.first_frame();
-                });
+                let mut seen = active_run.observations.lock();
+                seen.turn_began = true;
+                seen.cwd = Some(init.cwd.clone());
+                seen.clock.first_frame();
                 status.set_activity_after_tool("thinking");
             }
             Observation::Text(_) => status.set_activity_after_tool("writing"),
             Observation::ToolStarted { tool_use_id, name, input, summary } => {
                 active_run.file_call_began(tool_use_id, name, input);
-                active_run.update_observations(|seen| {
-                    seen.tool_requested = true;
-                    seen.clock.tool_started();
-                });
+                let mut seen = active_run.observations.lock();
+                seen.tool_requested = true;
+                seen.clock.tool_started();
                 status.set_tool(summary);
             }
             Observation::ToolFinished { tool_use_id, is_error, text } => {
@@ -512,10 +492,9 @@ impl ControlHandler for ProcessControl {
                 if let Some(call) = active_run.file_call_ended(tool_use_id).filter(|_| *is_error) {
                     self.rejected_unasked(&active_run, &call);
                 }
-                active_run.update_observations(|seen| {
-                    seen.tool_requested = true;
-                    seen.clock.tool_finished();
-                });
+                let mut seen = active_run.observations.lock();
+                seen.tool_requested = true;
+                seen.clock.tool_finished();
                 status.set_activity_after_tool("thinking");
             }
             Observation::Turn { turns } => status.set_turns(*turns),
@@ -525,23 +504,62 @@ impl ControlHandler for ProcessControl {
                 ));
             }
             Observation::PermissionDenied { tool_name, message } => {
-                self.add_denial(tool_name, &shorten(&one_line(message), 200));
+                active_run.add_denial(tool_name, &shorten(&one_line(message), 200));
             }
             Observation::TurnFinished { cost_usd, turns } => {
                 // Checked here because frames arrive in order: after this frame the next turn may begin at any time.
-                active_run.update_observations(|seen| {
-                    seen.stale_result |= !std::mem::take(&mut seen.turn_began);
-                });
+                let mut seen = active_run.observations.lock();
+                seen.stale_result |= !take(&mut seen.turn_began);
                 status.add_cost(*turns, *cost_usd);
             }
             Observation::MessageStarted
             | Observation::PartialContent
             | Observation::MessageEnded { .. } => {}
             Observation::StaleResult => {
-                active_run.update_observations(|seen| seen.stale_result = true);
+                active_run.observations.lock().stale_result = true;
                 // The frame may arrive after the run was judged; the process must not be reused then.
                 self.violation.cancel();
             }
         }
+    }
+}
+
+/// Returns `true` if the hook event is registered with the CLI as a callback.
+///
+/// Callbacks that would delay a turn are registered only if the agent has a hook for them; otherwise the recorder
+/// derives the event from the output stream.
+pub(crate) fn registers_callback(agent: &Agent, event: HookEvent) -> bool {
+    !event.is_implied_by_output() || agent.has_hook_for(event.name())
+}
+
+/// Formats a progress notification, such as `books: 3 of 5 pages read`.
+fn format_progress(server: &str, message: &Value) -> Option<String> {
+    let params = message.get("params").filter(|_| {
+        message.get("method").and_then(Value::as_str) == Some("notifications/progress")
+    })?;
+    // As a floating-point number, 5.0 is printed as 5.
+    let number = |name: &str| params.get(name).and_then(Value::as_f64);
+    let step = match (number("progress"), number("total")) {
+        (Some(done), Some(total)) => format!("{done} of {total}"),
+        (Some(done), None) => done.to_string(),
+        (None, _) => String::new(),
+    };
+    let words = params.get("message").and_then(Value::as_str).unwrap_or_default();
+    let said = [step.as_str(), words].join(" ");
+    Some(format!("{server}: {}", said.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use test_case::test_case;
+
+    #[test_case(&json!({ "progress": 3, "total": 5, "message": "pages read" }) => "books: 3 of 5 pages read")]
+    #[test_case(&json!({ "progress": 0.5 }) => "books: 0.5")]
+    #[test_case(&json!({ "message": "still at it" }) => "books: still at it")]
+    fn progress_is_formatted(params: &Value) -> String {
+        let message = json!({ "method": "notifications/progress", "params": params });
+        format_progress("books", &message).unwrap()
     }
 }
