@@ -1,15 +1,16 @@
-//! Grammar of the command line: global options and the list of commands.
+//! Grammar of the command line: global options, and the list of commands with their access below an agent.
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use super::command::CliCommand;
+use super::CommandResult;
 use super::commands::{
     audit, auth, check, completions, costs, demo, doctor, events, explain, extensions, gateway,
     hook, init, list, matrix, new, plan, run, runs, schema, serve, sessions, show, stats, token,
     trust,
 };
+use crate::config::Settings;
 
 /// Delegates work to Claude Code subagents that have rights, tools and limits of their own.
 #[derive(Debug, Parser)]
@@ -23,9 +24,32 @@ pub(crate) struct CliArguments {
     pub(crate) command: Command,
 }
 
-/// Declares the commands in the order of `--help`. Help text, access and work of each are in its own file.
+/// Implemented by the arguments of every command, in the file of the command.
+pub(crate) trait CliCommand {
+    /// Runs the command. Output goes through [`super::output`]; the error is printed by the caller.
+    fn run(&self, settings: &Settings) -> CommandResult;
+}
+
+/// Effect of a command, which decides whether a subagent may run it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommandAccess {
+    /// Reads the project, and starts at most `claude --help`.
+    ReadsOnly,
+    /// Acts for a caller, starts servers, or changes the project or the user's settings.
+    ActsOrChanges,
+}
+
+fn reads_only<A>(_arguments: &A) -> CommandAccess {
+    CommandAccess::ReadsOnly
+}
+
+fn acts_or_changes<A>(_arguments: &A) -> CommandAccess {
+    CommandAccess::ActsOrChanges
+}
+
+/// Declares the commands in the order of `--help`, each with a function from its arguments to its access.
 macro_rules! commands {
-    ($($(#[$attribute:meta])* $name:ident($arguments:ty),)*) => {
+    ($($(#[$attribute:meta])* $name:ident($arguments:ty): $access:path,)*) => {
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
             $($(#[$attribute])* $name($arguments),)*
@@ -37,40 +61,47 @@ macro_rules! commands {
                     $(Self::$name(arguments) => arguments,)*
                 }
             }
+
+            pub(crate) fn access(&self) -> CommandAccess {
+                match self {
+                    $(Self::$name(arguments) => $access(arguments),)*
+                }
+            }
         }
     };
 }
 
 commands! {
-    Init(init::InitArguments),
-    List(list::ListArguments),
-    Show(show::ShowArguments),
-    New(new::NewArguments),
-    Check(check::CheckArguments),
-    Schema(schema::SchemaArguments),
+    Init(init::InitArguments): acts_or_changes,
+    List(list::ListArguments): reads_only,
+    Show(show::ShowArguments): reads_only,
+    New(new::NewArguments): acts_or_changes,
+    Check(check::CheckArguments): reads_only,
+    Schema(schema::SchemaArguments): reads_only,
     #[command(subcommand)]
-    Runs(runs::RunsCommand),
+    Runs(runs::RunsCommand): runs::RunsCommand::access,
     #[command(subcommand)]
-    Sessions(sessions::SessionsCommand),
+    Sessions(sessions::SessionsCommand): sessions::SessionsCommand::access,
     #[command(subcommand)]
-    Extensions(extensions::ExtensionsCommand),
-    Explain(explain::ExplainArguments),
-    Matrix(matrix::MatrixArguments),
-    Audit(audit::AuditArguments),
-    Costs(costs::CostsArguments),
-    Events(events::EventsArguments),
-    Stats(stats::StatsArguments),
-    Serve(serve::ServeArguments),
-    Run(run::RunArguments),
-    Plan(plan::PlanArguments),
-    Doctor(doctor::DoctorArguments),
-    Demo(demo::DemoArguments),
-    Gateway(gateway::GatewayArguments),
-    Hook(hook::HookArguments),
+    Extensions(extensions::ExtensionsCommand): extensions::ExtensionsCommand::access,
+    Explain(explain::ExplainArguments): reads_only,
+    Matrix(matrix::MatrixArguments): reads_only,
+    Audit(audit::AuditArguments): reads_only,
+    Costs(costs::CostsArguments): reads_only,
+    Events(events::EventsArguments): reads_only,
+    Stats(stats::StatsArguments): reads_only,
+    Serve(serve::ServeArguments): acts_or_changes,
+    Run(run::RunArguments): acts_or_changes,
+    Plan(plan::PlanArguments): reads_only,
+    Doctor(doctor::DoctorArguments): doctor::DoctorArguments::access,
+    Demo(demo::DemoArguments): acts_or_changes,
+    Gateway(gateway::GatewayArguments): acts_or_changes,
+    Hook(hook::HookArguments): acts_or_changes,
+    // The list of tokens is useful only together with creating and revoking them.
     #[command(subcommand)]
-    Token(token::TokenCommand),
-    Trust(trust::TrustArguments),
+    Token(token::TokenCommand): acts_or_changes,
+    Trust(trust::TrustArguments): acts_or_changes,
     #[command(subcommand)]
-    Auth(auth::AuthCommand),
-    Completions(completions::CompletionsArguments),
+    Auth(auth::AuthCommand): auth::AuthCommand::access,
+    Completions(completions::CompletionsArguments): reads_only,
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use super::terminal;
+use super::output;
 use crate::catalog::{Diagnostic, Severity};
 use crate::cli::format::plural;
 use crate::store::read_bounded;
@@ -15,9 +15,16 @@ use crate::util::strip_control_chars;
 const MAX_SOURCE_BYTES: u64 = 1024 * 1024;
 const WIDTH: usize = 110;
 
+/// Writes diagnostics to stderr, each with its source line, and an empty line behind them.
+pub(crate) fn print(found: &[Diagnostic], root: &Path) {
+    if !found.is_empty() {
+        output::print_message(format_args!("{}\n", render(found, root).trim_end()));
+    }
+}
+
 /// Renders diagnostics as text, each with its source line.
 pub(crate) fn render(found: &[Diagnostic], root: &Path) -> String {
-    let renderer = if terminal::use_colours() { Renderer::styled() } else { Renderer::plain() }
+    let renderer = if output::use_colours() { Renderer::styled() } else { Renderer::plain() }
         .term_width(WIDTH);
     let mut sources = SourceTexts { root, texts: HashMap::new() };
     let mut text = String::new();

@@ -1,42 +1,63 @@
-//! Entry point: parses the command line and runs the command.
+//! Entry point: parses the command line, rejects what a subagent may not do, and runs the command.
 
-use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use super::allowed_below_agent::refuse_below_agent;
-use super::args::CliArguments;
-use super::exit_status::ExitStatus;
-use super::output;
-use crate::cli::commands::{demo, hook};
+use super::args::{CliArguments, Command, CommandAccess};
+use super::commands::{demo, hook};
+use super::{CommandError, CommandResult, ExitStatus, output};
 use crate::config::Settings;
-use crate::process::run_hidden_command;
+use crate::process::{ancestor_agent, run_hidden_command};
 
-/// Parses the command line, runs the command and returns its exit status.
+/// Runs the command of the command line, prints its error and returns its exit status.
 pub fn main() -> ExitCode {
-    if let Some(code) = run_hidden_command() {
+    if let Some(code) = run_hidden_command().or_else(demo::hidden_command) {
         return code;
     }
-    if let Some(code) = demo::hidden_command() {
-        return code;
-    }
-    if let Some(command) = hook::command_from_args() {
-        return refuse_below_agent(&command).unwrap_or_else(hook::handle).into();
-    }
-    let arguments = CliArguments::parse();
-    refuse_below_agent(&arguments.command).unwrap_or_else(|| run(&arguments)).into()
+    let done = match hook::command_from_args() {
+        Some(command) => refuse_below_agent(&command).map(|()| hook::handle()),
+        None => run(&CliArguments::parse()),
+    };
+    let exit = done.unwrap_or_else(|error| {
+        output::print_error(error.message);
+        error.exit
+    });
+    exit.into()
 }
 
-fn run(arguments: &CliArguments) -> ExitStatus {
-    match Settings::resolve(arguments.root.as_deref()) {
-        Ok(settings) => arguments.command.command().run(&settings),
-        Err(error) => usage_error(&error),
-    }
+fn run(arguments: &CliArguments) -> CommandResult {
+    refuse_below_agent(&arguments.command)?;
+    let settings = Settings::resolve(arguments.root.as_deref())?;
+    arguments.command.command().run(&settings)
 }
 
-/// Prints an error and its causes on one line and returns exit status 2.
-pub(crate) fn usage_error(error: &dyn Error) -> ExitStatus {
-    output::print_error(output::error_with_causes(error));
-    ExitStatus::Usage
+/// Rejects a command that acts for a caller or changes something if an agent started this process.
+///
+/// An agent has only the permissions that its file grants. Such a command would let it gain others: act as another
+/// caller, use servers as another agent, or change the grants. The command is also rejected if its ancestors cannot be
+/// determined.
+///
+/// The hidden commands `__keep`, `__exec` and `__stand-in-claude` are not checked. They start the programs that
+/// their caller names, with the permissions of the caller, so they add nothing to the agent's shell.
+fn refuse_below_agent(command: &Command) -> Result<(), CommandError> {
+    if command.access() == CommandAccess::ReadsOnly {
+        return Ok(());
+    }
+    let message = match ancestor_agent() {
+        Ok(None) => return Ok(()),
+        Ok(Some(agent)) => format!(
+            "this command was started by the subagent `{agent}`: subagents cannot delegate, act for other callers or \
+             change the project; let the main agent or a person run it"
+        ),
+        Err(error) => format!(
+            "it cannot be determined whether a subagent started this command ({error}): it needs a mounted /proc"
+        ),
+    };
+    // Claude Code takes exit code 2 from a hook as "block this call".
+    let is_hook = matches!(command, Command::Hook(_));
+    Err(CommandError {
+        message,
+        exit: if is_hook { ExitStatus::Success } else { ExitStatus::Usage },
+    })
 }

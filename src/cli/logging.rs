@@ -28,7 +28,7 @@ pub(crate) fn init(arguments: &LogArguments, level: &str) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second initialization in one process fails and keeps the first log.
     let _ = match arguments.log_format {
-        LogFormat::Text => builder.with_ansi(super::terminal::use_colours()).try_init(),
+        LogFormat::Text => builder.with_ansi(super::output::use_colours()).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
 }

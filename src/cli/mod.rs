@@ -2,9 +2,7 @@
 //!
 //! `commands/` has one file or folder per command, `args.rs` the grammar. All output goes through `output.rs`.
 
-mod allowed_below_agent;
 mod args;
-mod command;
 mod commands;
 mod diagnostics;
 mod dispatch;
@@ -18,6 +16,8 @@ mod output;
 mod permissions_view;
 mod runtime;
 mod table;
-mod terminal;
 
 pub use dispatch::main;
+
+pub(crate) use args::{CliCommand, CommandAccess};
+pub(crate) use exit_status::{CommandError, CommandResult, ExitStatus, failure, usage};

@@ -1,5 +1,6 @@
 //! All output of the commands: data goes to stdout, messages go to stderr.
 
+use std::env;
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -17,6 +18,25 @@ pub(crate) fn print_json(value: &impl Serialize) {
         Ok(text) => print(text),
         Err(error) => print_error(format_args!("cannot write JSON: {error}")),
     }
+}
+
+/// Writes the result of a command to stdout: as JSON, or as text.
+pub(crate) fn print_result<D: Display>(
+    json: bool,
+    result: &impl Serialize,
+    text: impl FnOnce() -> D,
+) {
+    if json { print_json(result) } else { print(text()) }
+}
+
+/// Writes a list to stdout: as JSON, or as text. `none` replaces the text of an empty list, on stderr.
+pub(crate) fn print_list<T: Serialize, D: Display>(
+    json: bool,
+    list: &[T],
+    none: &str,
+    text: impl FnOnce() -> D,
+) {
+    if list.is_empty() && !json { print_message(none) } else { print_result(json, &list, text) }
 }
 
 /// Writes a message to stderr.
@@ -57,4 +77,25 @@ pub(crate) fn error_with_causes(error: &dyn Error) -> String {
         cause = source.source();
     }
     text
+}
+
+/// Returns true if stderr is a terminal and `NO_COLOR` is unset or empty.
+pub(crate) fn use_colours() -> bool {
+    stderr_is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+pub(crate) fn stderr_is_terminal() -> bool {
+    io::stderr().is_terminal()
+}
+
+pub(crate) fn stdout_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Returns the width of the output in columns: `COLUMNS` if it is a number above 0, else the width of the terminal on
+/// stdout, else `None`.
+pub(crate) fn width() -> Option<u16> {
+    let columns = env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
+    let width = columns.or_else(|| Some(rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col));
+    width.filter(|width| *width > 0)
 }

@@ -6,8 +6,7 @@ use std::{env, io};
 
 use tokio::runtime::Builder;
 
-use super::exit_status::ExitStatus;
-use super::output;
+use super::{CommandResult, usage};
 use crate::catalog::Snapshot;
 use crate::cli::commands::audit_options;
 use crate::config::{CLAUDE_CODE_SESSION_ID, GatewayOptions, Settings};
@@ -36,26 +35,22 @@ pub(crate) fn lazy_gateway(settings: &Settings) -> Arc<Gateway> {
 }
 
 /// Runs a command on two threads: enough for pipes and timers, at a low memory cost.
-pub(crate) fn block_on(command: impl Future<Output = ExitStatus>) -> ExitStatus {
+pub(crate) fn block_on(command: impl Future<Output = CommandResult>) -> CommandResult {
     run(Builder::new_multi_thread().worker_threads(2), command)
 }
 
 /// Runs a command that forwards messages on one thread, which saves waking another one per message.
-pub(crate) fn block_on_one_thread(command: impl Future<Output = ExitStatus>) -> ExitStatus {
+pub(crate) fn block_on_one_thread(command: impl Future<Output = CommandResult>) -> CommandResult {
     run(&mut Builder::new_current_thread(), command)
 }
 
-fn run(runtime: &mut Builder, command: impl Future<Output = ExitStatus>) -> ExitStatus {
-    match runtime.enable_all().build() {
-        Ok(runtime) => {
-            let exit = runtime.block_on(command);
-            // A blocking read of stdin cannot be cancelled, so the shutdown does not wait for it.
-            runtime.shutdown_background();
-            exit
-        }
-        Err(error) => {
-            output::print_error(format_args!("the runtime cannot be started: {error}"));
-            ExitStatus::Usage
-        }
-    }
+fn run(runtime: &mut Builder, command: impl Future<Output = CommandResult>) -> CommandResult {
+    let runtime = runtime
+        .enable_all()
+        .build()
+        .map_err(|error| usage(format_args!("the runtime cannot be started: {error}")))?;
+    let done = runtime.block_on(command);
+    // A blocking read of stdin cannot be cancelled, so the shutdown does not wait for it.
+    runtime.shutdown_background();
+    done
 }

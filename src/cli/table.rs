@@ -3,7 +3,7 @@
 use comfy_table::presets::{NOTHING, UTF8_HORIZONTAL_ONLY};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table};
 
-use super::terminal::output_width;
+use super::output;
 
 /// Width of ruled tables in columns if the output is not a terminal.
 const DEFAULT_WIDTH: u16 = 100;
@@ -14,7 +14,7 @@ pub(crate) fn ruled_table(header: impl Into<Row>) -> Table {
     table
         .load_preset(UTF8_HORIZONTAL_ONLY)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(output_width().unwrap_or(DEFAULT_WIDTH))
+        .set_width(output::width().unwrap_or(DEFAULT_WIDTH))
         .set_header(header);
     table
 }
@@ -31,7 +31,7 @@ pub(crate) fn plain_table(header: impl Into<Row>) -> Table {
 /// For columns of ids, which users copy. Without a terminal nothing is wrapped.
 pub(crate) fn fit_width_around(table: &mut Table, whole: usize) {
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    if let Some(width) = output_width() {
+    if let Some(width) = output::width() {
         table.set_width(width);
     }
     if let Some(column) = table.column_mut(whole) {
@@ -52,7 +52,7 @@ pub(crate) fn align_right(table: &mut Table, columns: &[usize]) {
 ///
 /// Words are never split: words longer than a line are paths, which users copy.
 pub(crate) fn wrap_behind_heading(heading: &str, text: &str) -> String {
-    let width = output_width().map_or(usize::MAX, usize::from);
+    let width = output::width().map_or(usize::MAX, usize::from);
     let indent = heading.chars().count();
     let (mut lines, mut line) = (String::new(), heading.to_owned());
     for word in text.split_whitespace() {

@@ -33,6 +33,11 @@ impl Settings {
         Ok(Self { root: absolute, claude })
     }
 
+    /// Returns the path relative to the root, for the user; a path outside of the project stays as it is.
+    pub(crate) fn relative(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
+    }
+
     /// `agents/`: one directory per agent.
     pub fn agents_dir(&self) -> PathBuf {
         self.root.join("agents")

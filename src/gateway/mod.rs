@@ -33,6 +33,6 @@ pub(crate) use forward_progress::forward_progress;
 pub(crate) use gateway::RequestIdentity;
 pub(crate) use listing::ToolFilter;
 pub(crate) use oauth::{
-    CallbackParams, CredentialRecord, CredentialStore, LoginFlow, SignInError, SignInStatus,
-    SignInTarget, open_browser,
+    CallbackParams, CredentialStore, LoginFlow, SignInError, SignInStatus, SignInTarget,
+    open_browser,
 };

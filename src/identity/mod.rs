@@ -24,4 +24,4 @@ pub(crate) use hook_client::send_attestation;
 pub(crate) use hook_listener::HookListener;
 pub(crate) use rendezvous::{claude_ancestor, runtime_dir};
 pub(crate) use token_authenticator::{Bearer, TokenAuthenticator, TokenRejection};
-pub(crate) use token_store::{TokenEntry, TokenError, TokenStore};
+pub(crate) use token_store::{TokenEntry, TokenStore};

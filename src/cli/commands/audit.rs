@@ -1,18 +1,17 @@
 //! `adjutant audit`: shows the audit log, or verifies its hash chain.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
 
-use super::super::log_view::{LogView, MatchedLine, age};
 use crate::audit::{ArgumentDetail, AuditOptions, Verification, verify};
 use crate::catalog::{ArgumentLogging, AuditRule, Snapshot};
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
 use crate::cli::format::{format_micros, plural};
-use crate::cli::output;
+use crate::cli::log_view::{LogView, MatchedLine, age};
+use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, output, usage};
 use crate::config::{GatewayFiles, Settings};
 use crate::store::LockError;
 use crate::util::{Timestamp, now, one_line, shorten};
@@ -93,11 +92,7 @@ struct AuditRow {
 }
 
 impl CliCommand for AuditArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let path = self.file.clone().unwrap_or_else(|| GatewayFiles::locate(settings).audit_log);
         if self.verify {
             return run_verify(&path, self.json);
@@ -118,7 +113,8 @@ impl CliCommand for AuditArguments {
             judge,
             |line| print_line(line, self.json),
         );
-        shown.map_or_else(|error| report_unreadable(&path, error), |()| ExitStatus::Success)
+        shown.map_err(|error| unreadable(&path, error))?;
+        Ok(ExitStatus::Success)
     }
 }
 
@@ -138,34 +134,27 @@ pub(crate) fn audit_options(settings: &Settings) -> AuditOptions {
     }
 }
 
-fn run_verify(path: &Path, json: bool) -> ExitStatus {
+fn run_verify(path: &Path, json: bool) -> CommandResult {
     if !path.exists() && !crate::store::head_path(path).exists() {
-        return report_unreadable(path, "there is no log yet");
+        return Err(unreadable(path, "there is no log yet"));
     }
-    let found = match verify(path, |_| {}) {
-        Ok(found) => found,
-        Err(error) => return report_unreadable(path, error),
-    };
-    if json {
-        output::print_json(&found);
-    } else {
-        print_verification(path, &found);
-    }
-    if found.problems.is_empty() { ExitStatus::Success } else { ExitStatus::Failure }
+    let found = verify(path, |_| {}).map_err(|error| unreadable(path, error))?;
+    output::print_result(json, &found, || format_verification(path, &found));
+    Ok(ExitStatus::success_if(found.problems.is_empty()))
 }
 
-fn print_verification(path: &Path, found: &Verification) {
+fn format_verification(path: &Path, found: &Verification) -> String {
+    let mut text = String::new();
     for problem in &found.problems {
         let line = if problem.line == 0 { String::new() } else { format!(":{}", problem.line) };
-        output::print(format_args!("{}{line}: {}", problem.file.display(), problem.message));
+        text += &format!("{}{line}: {}\n", problem.file.display(), problem.message);
     }
     let verdict = match found.problems.len() {
         0 => "as they were written".to_owned(),
-        1 => "1 problem".to_owned(),
-        many => format!("{many} problems"),
+        problems => plural(problems, "problem"),
     };
-    output::print(format_args!("{}: {}, {verdict}", path.display(), plural(found.lines, "line")));
-    output::print(format_args!("newest hash {}", found.newest_hash));
+    let (path, lines) = (path.display(), plural(found.lines, "line"));
+    text + &format!("{path}: {lines}, {verdict}\nnewest hash {}", found.newest_hash)
 }
 
 /// Passes every line to `each` and warns if verification finds a problem.
@@ -223,8 +212,6 @@ fn format_entry(shown: &AuditRow) -> String {
     words.join(" ")
 }
 
-fn report_unreadable(path: &Path, error: impl std::fmt::Display) -> ExitStatus {
-    let path: PathBuf = path.to_path_buf();
-    output::print_error(format_args!("the audit log `{}` cannot be read: {error}", path.display()));
-    ExitStatus::Usage
+fn unreadable(path: &Path, error: impl Display) -> CommandError {
+    usage(format_args!("the audit log `{}` cannot be read: {error}", path.display()))
 }

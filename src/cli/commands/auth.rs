@@ -1,15 +1,33 @@
 //! `adjutant auth`: OAuth sign-in to remote MCP servers: login, status, logout.
 
-use clap::{Args, Subcommand};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, IsTerminal};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-use super::auth_login::sign_in;
-use super::auth_servers::{SignInSubject, find_subject, list_subjects};
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::{output, runtime};
-use crate::config::Settings;
-use crate::gateway::{CredentialRecord, SignInError, SignInStatus};
-use crate::util::now;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::catalog::{ServerEntry, ServerLaunch, Snapshot};
+use crate::cli::format::plural;
+use crate::cli::{
+    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output, runtime,
+    usage,
+};
+use crate::config::{GatewayFiles, Settings};
+use crate::gateway::{
+    CallbackParams, CredentialStore, DownstreamRegistry, LoginFlow, ServerScope, ServerSet,
+    ServerSpec, SignInError, SignInStatus, SignInTarget, open_browser,
+};
+use crate::store::read_bounded;
+use crate::util::{Timestamp, nearest_names, now};
+
+/// Time limit of a sign-in; users may have to look up a password first.
+const SIGN_IN_TIMEOUT: Duration = Duration::from_mins(10);
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Sign in to MCP servers on the network, and see or undo it
 ///
@@ -45,10 +63,10 @@ pub(crate) struct LoginArguments {
     whose: AccountArguments,
     /// Print the address instead of opening a browser, and take the code from stdin
     #[arg(long)]
-    pub(crate) no_browser: bool,
+    no_browser: bool,
     /// Ask for this scope besides; may be given more than once
     #[arg(long = "scope", value_name = "SCOPE")]
-    pub(crate) scopes: Vec<String>,
+    scopes: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -73,96 +91,101 @@ struct AccountArguments {
     agent: Option<String>,
 }
 
-impl CliCommand for AuthCommand {
-    fn access(&self) -> CommandAccess {
+impl AuthCommand {
+    pub(crate) fn access(&self) -> CommandAccess {
         match self {
             Self::Status(_) => CommandAccess::ReadsOnly,
             Self::Login(_) | Self::Logout(_) => CommandAccess::ActsOrChanges,
         }
     }
+}
 
-    fn run(&self, settings: &Settings) -> ExitStatus {
+impl CliCommand for AuthCommand {
+    fn run(&self, settings: &Settings) -> CommandResult {
         match self {
-            Self::Login(arguments) => login(settings, arguments),
-            Self::Status(arguments) => status(settings, arguments),
-            Self::Logout(arguments) => logout(settings, &arguments.whose),
+            Self::Login(arguments) => arguments.whose.find(settings)?.login(arguments),
+            Self::Status(arguments) => status(settings, arguments.json),
+            Self::Logout(arguments) => arguments.whose.find(settings)?.logout(),
         }
     }
 }
 
-fn login(settings: &Settings, arguments: &LoginArguments) -> ExitStatus {
-    with_subject(settings, &arguments.whose, |subject| {
-        runtime::block_on(async { sign_in(settings, &subject, arguments).await })
-    })
+impl AccountArguments {
+    /// Finds the server. The error is one line for the user.
+    fn find<'s>(&self, settings: &'s Settings) -> Result<SignInSubject<'s>, CommandError> {
+        find_subject(settings, &self.server, self.agent.as_deref()).map_err(usage)
+    }
 }
 
-fn logout(settings: &Settings, whose: &AccountArguments) -> ExitStatus {
-    with_subject(settings, whose, |subject| {
+/// A server to sign in to, and the agent with an account of its own, if any.
+struct SignInSubject<'s> {
+    settings: &'s Settings,
+    spec: Arc<ServerSpec>,
+    agent: Option<String>,
+    /// True if the agent declares the server itself.
+    private: bool,
+}
+
+impl SignInSubject<'_> {
+    /// Returns the target whose credentials are stored.
+    fn target(&self) -> Result<SignInTarget, SignInError> {
+        SignInTarget::new(&self.settings.root, &self.spec, self.agent.as_deref())
+    }
+
+    /// Returns the scope under which the gateway uses the server.
+    fn scope(&self) -> ServerScope {
+        match (&self.agent, self.private) {
+            (Some(agent), true) => ServerScope::Private(agent.clone()),
+            (Some(agent), false) => ServerScope::Agent(agent.clone()),
+            (None, _) => ServerScope::Shared,
+        }
+    }
+
+    /// Signs in, then verifies the token by listing the server's tools.
+    fn login(&self, arguments: &LoginArguments) -> CommandResult {
         runtime::block_on(async {
-            let target = match subject.target(settings) {
-                Ok(target) => target,
-                Err(error) => return report_failure(&error),
+            let signed_in = async {
+                let target = self.target()?;
+                let mut flow = LoginFlow::begin(&target, &arguments.scopes).await?;
+                let server = target.server();
+                let answer = wait_for_callback(&mut flow, server, arguments.no_browser).await?;
+                flow.exchange_code(answer).await
             };
-            match target.forget().await {
-                Ok(true) => {
-                    output::print_message(format_args!(
-                        "the sign-in to `{}` is forgotten",
-                        whose.server
-                    ));
-                    ExitStatus::Success
-                }
-                Ok(false) => {
-                    output::print_error(format_args!("nobody is signed in to `{}`", whose.server));
-                    ExitStatus::Failure
-                }
-                Err(error) => report_failure(&error),
-            }
+            signed_in.await.map_err(failure)?;
+            let pool = DownstreamRegistry::new(self.settings.root.clone());
+            let tools = pool.get_or_create(self.scope(), &self.spec).tools().await;
+            pool.close().await;
+            let list = tools
+                .map_err(|error| failure(format_args!("the sign-in is there, but {error}")))?;
+            let (name, tools) = (&self.spec.name, plural(list.tools.len(), "tool"));
+            output::print_message(format_args!("Signed in to `{name}`, which offers {tools}."));
+            Ok(ExitStatus::Success)
         })
-    })
-}
+    }
 
-fn with_subject(
-    settings: &Settings,
-    whose: &AccountArguments,
-    act: impl FnOnce(SignInSubject) -> ExitStatus,
-) -> ExitStatus {
-    match find_subject(settings, &whose.server, whose.agent.as_deref()) {
-        Ok(subject) => act(subject),
-        Err(reason) => {
-            output::print_error(reason);
-            ExitStatus::Usage
-        }
+    fn logout(&self) -> CommandResult {
+        let server = &self.spec.name;
+        runtime::block_on(async {
+            if !self.target().map_err(failure)?.forget().await.map_err(failure)? {
+                return Err(failure(format_args!("nobody is signed in to `{server}`")));
+            }
+            output::print_message(format_args!("the sign-in to `{server}` is forgotten"));
+            Ok(ExitStatus::Success)
+        })
     }
 }
 
-/// Prints the error and returns exit status 1.
-pub(crate) fn report_failure(error: &SignInError) -> ExitStatus {
-    output::print_error(error);
-    ExitStatus::Failure
-}
-
-fn status(settings: &Settings, arguments: &StatusArguments) -> ExitStatus {
-    let lines: Vec<AuthRow> = match list_subjects(settings) {
-        Ok(subjects) => subjects.iter().map(|subject| AuthRow::load(settings, subject)).collect(),
-        Err(reason) => {
-            output::print_error(reason);
-            return ExitStatus::Usage;
-        }
-    };
-    if arguments.json {
-        output::print_json(&lines);
-    } else if lines.is_empty() {
-        output::print_message("no server of this project asks for a sign-in");
-    } else {
-        for line in &lines {
-            output::print(line.to_text());
-        }
-    }
-    ExitStatus::Success
+fn status(settings: &Settings, json: bool) -> CommandResult {
+    let subjects = list_subjects(settings).map_err(usage)?;
+    let rows: Vec<AuthRow> = subjects.iter().map(AuthRow::load).collect();
+    output::print_list(json, &rows, "no server of this project asks for a sign-in", || {
+        rows.iter().map(AuthRow::to_text).collect::<Vec<_>>().join("\n")
+    });
+    Ok(ExitStatus::Success)
 }
 
 /// A row of `auth status`.
-#[derive(serde::Serialize)]
+#[derive(Default, Serialize)]
 struct AuthRow {
     server: String,
     agent: Option<String>,
@@ -170,7 +193,7 @@ struct AuthRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<crate::util::Timestamp>,
+    expires_at: Option<Timestamp>,
     renewable: bool,
     scopes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,37 +201,30 @@ struct AuthRow {
 }
 
 impl AuthRow {
-    fn load(settings: &Settings, subject: &SignInSubject) -> Self {
-        let record = subject.target(settings).and_then(|target| target.record());
-        let mut line = Self {
+    fn load(subject: &SignInSubject<'_>) -> Self {
+        let mut row = Self {
             server: subject.spec.name.clone(),
             agent: subject.agent.clone(),
             state: "not signed in",
-            detail: None,
-            expires_at: None,
-            renewable: false,
-            scopes: Vec::new(),
-            kept_in: None,
+            ..Self::default()
         };
-        match record {
-            Ok(Some(record)) => line.apply_record(&record),
+        match subject.target().and_then(|target| target.record()) {
             Ok(None) => {}
-            Err(error) => (line.state, line.detail) = ("unknown", Some(error.to_string())),
+            Ok(Some(record)) => {
+                row.state = match record.status(now()) {
+                    SignInStatus::SignedIn => "signed in",
+                    SignInStatus::Expired => "expired",
+                    SignInStatus::Ended => "ended",
+                };
+                row.kept_in = record.ended.is_none().then(|| record.storage_name());
+                row.detail = record.ended.clone();
+                row.expires_at = record.expires_at;
+                row.renewable = record.renewable;
+                row.scopes = record.scopes.clone();
+            }
+            Err(error) => (row.state, row.detail) = ("unknown", Some(error.to_string())),
         }
-        line
-    }
-
-    fn apply_record(&mut self, record: &CredentialRecord) {
-        self.state = match record.status(now()) {
-            SignInStatus::SignedIn => "signed in",
-            SignInStatus::Expired => "expired",
-            SignInStatus::Ended => "ended",
-        };
-        self.kept_in = record.ended.is_none().then(|| record.storage_name());
-        self.detail.clone_from(&record.ended);
-        self.expires_at = record.expires_at;
-        self.renewable = record.renewable;
-        self.scopes.clone_from(&record.scopes);
+        row
     }
 
     fn to_text(&self) -> String {
@@ -228,4 +244,168 @@ impl AuthRow {
         parts.extend(self.kept_in.map(|place| format!("kept in the {place}")));
         parts.join("; ")
     }
+}
+
+async fn wait_for_callback(
+    flow: &mut LoginFlow<'_>,
+    server: &str,
+    no_browser: bool,
+) -> Result<CallbackParams, SignInError> {
+    let address = flow.address().to_owned();
+    output::print_message(format_args!("To sign in to `{server}`, open this page:"));
+    output::print(&address);
+    let mut opening = None;
+    if !no_browser {
+        opening = Some(tokio::spawn(async move { open_browser(&address).await }));
+    }
+    let mut pasted = match no_browser || io::stdin().is_terminal() {
+        true => {
+            output::print_message(
+                "If the browser runs on another machine, it ends on a page that cannot be opened: \
+                 paste the address of that page here.",
+            );
+            spawn_stdin_reader()
+        }
+        false => mpsc::channel(1).1,
+    };
+    let waiting = async {
+        loop {
+            tokio::select! {
+                answer = flow.wait_for_callback() => return answer,
+                Some(text) = pasted.recv() => match flow.parse_pasted(&text) {
+                    Err(SignInError::Refused { reason, .. }) => output::print_error(reason),
+                    read => return read,
+                },
+                said = async { opening.as_mut()?.await.ok() }, if opening.is_some() => {
+                    opening = None;
+                    if let Some(Err(reason)) = said {
+                        output::print_message(format_args!("{reason}: open the page yourself"));
+                    }
+                }
+            }
+        }
+    };
+    let late = || SignInError::Failed {
+        server: server.to_owned(),
+        reason: format!("nobody answered within {} minutes", SIGN_IN_TIMEOUT.as_secs() / 60),
+    };
+    timeout(SIGN_IN_TIMEOUT, waiting).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Reads stdin on a separate thread, because a blocking read cannot be cancelled.
+fn spawn_stdin_reader() -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel(1);
+    thread::spawn(move || {
+        for line in io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if !line.trim().is_empty() && sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Finds a server by name: one that the agent declares, else a shared one.
+fn find_subject<'s>(
+    settings: &'s Settings,
+    server: &str,
+    agent: Option<&str>,
+) -> Result<SignInSubject<'s>, String> {
+    if let Some(agent) = agent {
+        let mut private =
+            private_subjects(settings, |own, entry| own == agent && entry.name == server);
+        if let Some(subject) = private.pop() {
+            return Ok(subject);
+        }
+    }
+    let set = read_servers(settings)?;
+    let Some(entry) = set.get(server) else {
+        let near = nearest_names(server, set.names());
+        let hint = near.first().map(|near| format!("; is `{near}` meant?")).unwrap_or_default();
+        let whose = agent.map(|agent| format!(", and `{agent}` has none of its own"));
+        let whose = whose.unwrap_or_default();
+        return Err(format!("`.mcp.json` has no server `{server}`{whose}{hint}"));
+    };
+    let spec = entry.spec.clone().map_err(|reason| format!("server `{server}`: {reason}"))?;
+    match (spec.oauth.per_agent, agent) {
+        (true, None) => Err(format!(
+            "every agent signs in to `{server}` by itself: say which with `--agent AGENT`"
+        )),
+        (false, Some(agent)) => Err(format!(
+            "all agents share the sign-in to `{server}`: leave `--agent {agent}` out, or put `\"auth\": {{\"isolation\": \"agent\"}}` into its entry"
+        )),
+        (_, agent) => {
+            Ok(SignInSubject { settings, spec, agent: agent.map(str::to_owned), private: false })
+        }
+    }
+}
+
+/// Returns all remote servers without an `Authorization` header of their own.
+///
+/// A server with per-agent accounts appears once for each agent that has signed in.
+fn list_subjects(settings: &Settings) -> Result<Vec<SignInSubject<'_>>, String> {
+    let set = read_servers(settings)?;
+    let signed_in = CredentialStore::of_user()?.records_of_project(&settings.root);
+    let mut subjects = Vec::new();
+    for spec in set.entries().iter().filter_map(|entry| entry.spec.as_ref().ok()) {
+        if !needs_sign_in(&spec.launch) {
+            continue;
+        }
+        let accounts: BTreeSet<Option<&String>> = match spec.oauth.per_agent {
+            false => [None].into(),
+            true => {
+                let own = signed_in.iter().filter(|record| record.server == spec.name);
+                own.map(|record| record.agent.as_ref()).filter(Option::is_some).collect()
+            }
+        };
+        subjects.extend(accounts.into_iter().map(|agent| SignInSubject {
+            settings,
+            spec: Arc::clone(spec),
+            agent: agent.cloned(),
+            private: false,
+        }));
+    }
+    subjects.extend(private_subjects(settings, |_, entry| needs_sign_in(&entry.launch)));
+    Ok(subjects)
+}
+
+/// Returns the servers that agents declare, as far as `wanted` accepts the agent and the entry.
+fn private_subjects(
+    settings: &Settings,
+    wanted: impl Fn(&str, &ServerEntry) -> bool,
+) -> Vec<SignInSubject<'_>> {
+    let snapshot = Snapshot::load(settings);
+    let mut subjects = Vec::new();
+    for agent in snapshot.entries().iter().filter_map(|entry| entry.agent()) {
+        let entries = agent.servers.iter().filter(|entry| wanted(agent.name.as_str(), entry));
+        subjects.extend(entries.filter_map(ServerSpec::from_entry).map(|spec| SignInSubject {
+            settings,
+            spec: Arc::new(spec),
+            agent: Some(agent.name.to_string()),
+            private: true,
+        }));
+    }
+    subjects
+}
+
+fn needs_sign_in(launch: &ServerLaunch) -> bool {
+    match launch {
+        ServerLaunch::Http { headers, .. } => {
+            !headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
+        }
+        ServerLaunch::Stdio { .. } | ServerLaunch::Shared => false,
+    }
+}
+
+fn read_servers(settings: &Settings) -> Result<ServerSet, String> {
+    let file = GatewayFiles::locate(settings).mcp_config;
+    if !file.found {
+        return Ok(ServerSet::default());
+    }
+    let unreadable = |reason: String| format!("`{}` cannot be read: {reason}", file.path.display());
+    let bytes =
+        read_bounded(&file.path, MAX_FILE_BYTES).map_err(|error| unreadable(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| unreadable("it is no text".to_owned()))?;
+    ServerSet::parse(&text).map_err(|error| unreadable(error.to_string()))
 }

@@ -9,10 +9,8 @@ use serde::Serialize;
 use crate::catalog::{
     Agent, Diagnostic, ProjectCheck, Severity, Snapshot, check_project, public_servers,
 };
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
 use crate::cli::format::plural;
-use crate::cli::{diagnostics, output};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, diagnostics, output};
 use crate::config::{GatewayFiles, Settings};
 use crate::gateway::{FindingLevel, GatewayError, ServerSet, ToolPins, read_text};
 use crate::policy::{GatewayRules, RuleProblem, builtin_tools, runs_commands, unknown_servers};
@@ -55,11 +53,7 @@ struct CheckNote {
 }
 
 impl CliCommand for CheckArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let snapshot = Snapshot::load(settings);
         let mut check = check_project(settings, &snapshot);
         check_gateway(settings, &mut check);
@@ -69,36 +63,25 @@ impl CliCommand for CheckArguments {
         let notes: Vec<CheckNote> = shell_note(&snapshot).into_iter().collect();
         let ok = errors == 0 && (found.is_empty() || !self.strict);
         if self.json {
-            let warnings = found.len() - errors;
-            let (files, notes) = (check.files, notes.as_slice());
             output::print_json(&CheckReport {
                 ok,
-                files,
+                files: check.files,
                 errors,
-                warnings,
+                warnings: found.len() - errors,
                 diagnostics: found,
-                notes,
+                notes: &notes,
             });
         } else {
-            print_findings(settings, found, &notes);
+            diagnostics::print(found, &settings.root);
+            for note in &notes {
+                output::print_message(format_args!("note: {}", note.message));
+            }
             let agents = plural(snapshot.entries().len(), "agent");
             let files = plural(check.files, "file");
-            output::print(format_args!(
-                "{agents}, {files} checked: {}",
-                diagnostics::format_counts(found)
-            ));
+            let counts = diagnostics::format_counts(found);
+            output::print(format_args!("{agents}, {files} checked: {counts}"));
         }
-        if ok { ExitStatus::Success } else { ExitStatus::Failure }
-    }
-}
-
-fn print_findings(settings: &Settings, found: &[Diagnostic], notes: &[CheckNote]) {
-    if !found.is_empty() {
-        output::print_message(diagnostics::render(found, &settings.root).trim_end());
-        output::print_message("");
-    }
-    for note in notes {
-        output::print_message(format_args!("note: {}", note.message));
+        Ok(ExitStatus::success_if(ok))
     }
 }
 

@@ -2,10 +2,8 @@
 
 use clap::{Args, CommandFactory};
 
-use super::super::args::CliArguments;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::output;
+use crate::cli::args::CliArguments;
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output};
 use crate::config::Settings;
 
 /// Print a completion script for a shell
@@ -21,14 +19,10 @@ pub(crate) struct CompletionsArguments {
 }
 
 impl CliCommand for CompletionsArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, _settings: &Settings) -> ExitStatus {
+    fn run(&self, _settings: &Settings) -> CommandResult {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut CliArguments::command(), "adjutant", &mut script);
         output::print(String::from_utf8_lossy(&script));
-        ExitStatus::Success
+        Ok(ExitStatus::Success)
     }
 }

@@ -7,11 +7,9 @@ use comfy_table::Table;
 use serde_json::{Map, Value, json};
 
 use crate::catalog::Snapshot;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
 use crate::cli::format::format_usd;
 use crate::cli::table::{align_right, plain_table};
-use crate::cli::{output, terminal};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
 use crate::config::Settings;
 use crate::costs::{CostAccount, CostLedger, day_of};
 use crate::util::{now, one_line};
@@ -53,30 +51,19 @@ struct CostRow {
 }
 
 impl CliCommand for CostsArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
-        let accounts = match CostLedger::at(&settings.data_dir()).accounts() {
-            Ok(accounts) => accounts,
-            Err(error) => {
-                output::print_error(error);
-                return ExitStatus::Failure;
-            }
-        };
+    fn run(&self, settings: &Settings) -> CommandResult {
+        let accounts = CostLedger::at(&settings.data_dir()).accounts().map_err(failure)?;
         let mut rows = group_rows(&accounts, self.by);
         if self.by == CostGrouping::Agent {
             add_budgets(&mut rows, &accounts, settings);
         }
-        if self.json {
-            output::print_json(&to_json(&rows, self.by));
-        } else if rows.is_empty() {
+        if rows.is_empty() && !self.json {
             output::print_message("nothing has cost anything yet");
         } else {
-            output::print(table(&rows, self.by, terminal::stdout_is_terminal()));
+            let text = || table(&rows, self.by, output::stdout_is_terminal());
+            output::print_result(self.json, &to_json(&rows, self.by), text);
         }
-        ExitStatus::Success
+        Ok(ExitStatus::Success)
     }
 }
 

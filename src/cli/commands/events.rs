@@ -5,12 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use super::super::log_view::{LogView, MatchedLine, age};
 use super::runs::matches_run_id;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
 use crate::cli::format::{format_log_time, format_usd};
-use crate::cli::{main_session_watch, output};
+use crate::cli::log_view::{LogView, MatchedLine, age};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, main_session_watch, output, usage};
 use crate::config::Settings;
 use crate::events::{EndDetection, RecordedEvent, event_path, read_events};
 use crate::util::{now, one_line, shorten};
@@ -48,11 +46,7 @@ pub(crate) struct EventsArguments {
 }
 
 impl CliCommand for EventsArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         // If `claude` was killed together with its servers, the end of its session is not recorded yet.
         main_session_watch::record_killed_sessions(settings, EndDetection::Later);
         let path = event_path(&settings.data_dir());
@@ -67,14 +61,10 @@ impl CliCommand for EventsArguments {
             |line| RecordedEvent::parse(line).as_ref().map(judged),
             |line| print_line(line, self.json),
         );
-        match shown {
-            Ok(()) => ExitStatus::Success,
-            Err(error) => {
-                let path = path.display();
-                output::print_error(format_args!("the events `{path}` cannot be read: {error}"));
-                ExitStatus::Usage
-            }
-        }
+        shown.map_err(|error| {
+            usage(format_args!("the events `{}` cannot be read: {error}", path.display()))
+        })?;
+        Ok(ExitStatus::Success)
     }
 }
 

@@ -5,10 +5,8 @@ use std::path::Path;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 
-use super::super::permissions_view::PermissionsView;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::output;
+use crate::cli::permissions_view::PermissionsView;
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
 use crate::config::Settings;
 use crate::policy::{Decision, Verdict};
 use crate::util::strip_control_chars;
@@ -64,25 +62,16 @@ struct ExplainReport<'a> {
 }
 
 impl CliCommand for ExplainArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let verdict = evaluate_request(settings, self);
         if self.json {
             output::print_json(&explain_report(self, &verdict));
         }
-        match (&verdict, self.json) {
-            (Ok(evaluation), false) => print_verdict(evaluation),
-            (Err(reason), _) => output::print_error(reason),
-            (Ok(_), true) => {}
+        let verdict = verdict.map_err(usage)?;
+        if !self.json {
+            print_verdict(&verdict);
         }
-        match verdict.map(|evaluation| evaluation.decision) {
-            Ok(Decision::Allow) => ExitStatus::Success,
-            Ok(Decision::Deny) => ExitStatus::Failure,
-            Err(_) => ExitStatus::Usage,
-        }
+        Ok(ExitStatus::success_if(verdict.decision == Decision::Allow))
     }
 }
 

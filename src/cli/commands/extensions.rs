@@ -8,11 +8,11 @@ use comfy_table::Table;
 use serde_json::{Value, json};
 
 use crate::catalog::{Diagnostic, Extension, Snapshot, Visibility};
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
 use crate::cli::format::plural;
 use crate::cli::table::ruled_table;
-use crate::cli::{diagnostics, output};
+use crate::cli::{
+    CliCommand, CommandAccess, CommandResult, ExitStatus, diagnostics, failure, output,
+};
 use crate::config::Settings;
 use crate::store::{copy_tree, remove_tree};
 use crate::util::{AgentName, nearest_names, strip_control_chars};
@@ -59,15 +59,17 @@ pub(crate) enum ExtensionsCommand {
     },
 }
 
-impl CliCommand for ExtensionsCommand {
-    fn access(&self) -> CommandAccess {
+impl ExtensionsCommand {
+    pub(crate) fn access(&self) -> CommandAccess {
         match self {
             Self::List { .. } | Self::Check => CommandAccess::ReadsOnly,
             Self::Add { .. } | Self::Remove { .. } => CommandAccess::ActsOrChanges,
         }
     }
+}
 
-    fn run(&self, settings: &Settings) -> ExitStatus {
+impl CliCommand for ExtensionsCommand {
+    fn run(&self, settings: &Settings) -> CommandResult {
         match self {
             Self::List { json } => list(settings, *json),
             Self::Check => check(settings),
@@ -77,31 +79,22 @@ impl CliCommand for ExtensionsCommand {
     }
 }
 
-fn list(settings: &Settings, as_json: bool) -> ExitStatus {
+fn list(settings: &Settings, json: bool) -> CommandResult {
     let snapshot = Snapshot::load(settings);
-    let extensions = snapshot.extensions();
-    if as_json {
-        let all: Vec<Value> =
-            extensions.iter().map(|each| extension_json(settings, each)).collect();
-        output::print_json(&all);
-    } else if extensions.is_empty() {
-        output::print_message("there are no extensions: `adjutant extensions add PATH` brings one");
-    } else {
-        output::print(table(extensions));
-    }
-    ExitStatus::Success
+    let reports: Vec<_> =
+        snapshot.extensions().iter().map(|each| extension_json(settings, each)).collect();
+    let none = "there are no extensions: `adjutant extensions add PATH` brings one";
+    output::print_list(json, &reports, none, || table(snapshot.extensions()));
+    Ok(ExitStatus::Success)
 }
 
 fn extension_json(settings: &Settings, extension: &Extension) -> Value {
-    let relative =
-        |path: &Path| path.strip_prefix(&settings.root).unwrap_or(path).display().to_string();
-    let agents: Vec<Value> = extension
-        .agents
-        .iter()
-        .map(|agent| json!({ "name": agent.name, "file": relative(&agent.file) }))
-        .collect();
+    let agents = extension.agents.iter();
+    let agents = agents
+        .map(|agent| json!({ "name": agent.name, "file": settings.relative(&agent.file) }))
+        .collect::<Vec<_>>();
     json!({
-        "name": extension.name, "file": relative(&extension.file), "agents": agents,
+        "name": extension.name, "file": settings.relative(&extension.file), "agents": agents,
         "servers": extension.servers, "state": state(extension),
         "reason": first_problem(extension),
     })
@@ -123,9 +116,7 @@ fn first_problem(extension: &Extension) -> Option<String> {
 fn table(extensions: &[Extension]) -> Table {
     let mut table =
         ruled_table(["extension", "agents", "public servers", "private servers", "state"]);
-    for extension in extensions {
-        table.add_row(cells(extension));
-    }
+    table.add_rows(extensions.iter().map(cells));
     table
 }
 
@@ -149,16 +140,13 @@ fn cells(extension: &Extension) -> [String; 5] {
     .map(|cell| strip_control_chars(&cell))
 }
 
-fn check(settings: &Settings) -> ExitStatus {
+fn check(settings: &Settings) -> CommandResult {
     let snapshot = Snapshot::load(settings);
     let found = collect_diagnostics(&snapshot, |_| true);
-    if !found.is_empty() {
-        output::print_message(diagnostics::render(&found, &settings.root).trim_end());
-        output::print_message("");
-    }
+    diagnostics::print(&found, &settings.root);
     let number = plural(snapshot.extensions().len(), "extension");
     output::print(format_args!("{number} checked: {}", diagnostics::format_counts(&found)));
-    if found.iter().any(Diagnostic::is_error) { ExitStatus::Failure } else { ExitStatus::Success }
+    Ok(ExitStatus::success_if(!found.iter().any(Diagnostic::is_error)))
 }
 
 /// Returns the diagnostics of the extensions that `wanted` accepts: manifests and agents.
@@ -173,56 +161,49 @@ fn collect_diagnostics(snapshot: &Snapshot, wanted: impl Fn(&str) -> bool) -> Ve
     found
 }
 
-fn add(settings: &Settings, path: &Path) -> ExitStatus {
-    let refuse = |why: String| {
-        output::print_error(format_args!("{why}; nothing was changed"));
-        ExitStatus::Failure
-    };
-    let source = match path.canonicalize() {
-        Ok(source) if source.is_dir() => source,
-        Ok(_) => return refuse(format!("`{}` is not a folder", path.display())),
-        Err(error) => return refuse(format!("`{}` cannot be opened: {error}", path.display())),
-    };
-    let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.unwrap_or_default();
+fn add(settings: &Settings, path: &Path) -> CommandResult {
+    let refuse = |why: String| failure(format_args!("{why}; nothing was changed"));
+    let shown = path.display();
+    let source = path
+        .canonicalize()
+        .map_err(|error| refuse(format!("`{shown}` cannot be opened: {error}")))?;
+    if !source.is_dir() {
+        return Err(refuse(format!("`{shown}` is not a folder")));
+    }
+    let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Err(error) = name.parse::<AgentName>() {
-        return refuse(format!("the folder's name cannot be an extension's: {error}"));
+        return Err(refuse(format!("the folder's name cannot be an extension's: {error}")));
     }
     let target = settings.extensions_dir().join(&name);
     if fs::symlink_metadata(&target).is_ok() {
-        return refuse(format!("`extensions/{name}` is there already"));
+        return Err(refuse(format!("`extensions/{name}` is there already")));
     }
     if target.starts_with(&source) {
-        return refuse("an extension cannot be the project itself".to_owned());
+        return Err(refuse("an extension cannot be the project itself".to_owned()));
     }
-    match copy_tree(&source, &target) {
-        Ok(()) => keep_if_valid(settings, &name, &target),
-        Err(error) => refuse(format!("`{}` cannot be copied: {error}", path.display())),
-    }
+    copy_tree(&source, &target)
+        .map_err(|error| refuse(format!("`{shown}` cannot be copied: {error}")))?;
+    keep_if_valid(settings, &name, &target)
 }
 
 /// Validates a copied extension together with the project; removes the copy if it has errors.
-fn keep_if_valid(settings: &Settings, name: &str, target: &Path) -> ExitStatus {
+fn keep_if_valid(settings: &Settings, name: &str, target: &Path) -> CommandResult {
     let snapshot = Snapshot::load(settings);
     let found = collect_diagnostics(&snapshot, |each| each == name);
-    let extension = snapshot.extensions().iter().find(|each| each.name == name);
+    diagnostics::print(&found, &settings.root);
     let sound = !found.iter().any(Diagnostic::is_error);
-    if !found.is_empty() {
-        output::print_message(diagnostics::render(&found, &settings.root).trim_end());
-        output::print_message("");
-    }
-    let Some(extension) = extension.filter(|_| sound) else {
+    let extension = snapshot.extensions().iter().find(|each| each.name == name && sound);
+    let Some(extension) = extension else {
         let _ = remove_tree(target);
         let why = match found.is_empty() {
             true => "it has neither extension.json nor gemini-extension.json",
             false => "it has mistakes",
         };
-        output::print_error(format_args!("`{name}` was not added: {why}; nothing was changed"));
-        return ExitStatus::Failure;
+        return Err(failure(format_args!("`{name}` was not added: {why}; nothing was changed")));
     };
     output::print(format_args!("extensions/{name}"));
     output::print_message(format_summary(extension));
-    ExitStatus::Success
+    Ok(ExitStatus::Success)
 }
 
 fn format_summary(extension: &Extension) -> String {
@@ -236,7 +217,7 @@ fn format_summary(extension: &Extension) -> String {
     )
 }
 
-fn remove(settings: &Settings, name: &str) -> ExitStatus {
+fn remove(settings: &Settings, name: &str) -> CommandResult {
     let snapshot = Snapshot::load(settings);
     let names = || snapshot.extensions().iter().map(|extension| extension.name.as_str());
     // Only listed names are accepted, so that a name cannot be a path.
@@ -246,17 +227,10 @@ fn remove(settings: &Settings, name: &str) -> ExitStatus {
             None => "`adjutant extensions list` shows them".to_owned(),
         };
         let name = strip_control_chars(name);
-        output::print_error(format_args!("there is no extension `{name}`: {hint}"));
-        return ExitStatus::Failure;
+        return Err(failure(format_args!("there is no extension `{name}`: {hint}")));
     }
-    match remove_tree(&settings.extensions_dir().join(name)) {
-        Ok(()) => {
-            output::print(format_args!("extensions/{name} is gone"));
-            ExitStatus::Success
-        }
-        Err(error) => {
-            output::print_error(format_args!("`extensions/{name}` cannot be removed: {error}"));
-            ExitStatus::Failure
-        }
-    }
+    remove_tree(&settings.extensions_dir().join(name))
+        .map_err(|error| failure(format_args!("`extensions/{name}` cannot be removed: {error}")))?;
+    output::print(format_args!("extensions/{name} is gone"));
+    Ok(ExitStatus::Success)
 }

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::super::dispatch::usage_error;
-use super::super::runtime::{start_immediate_shutdown, start_shutdown};
 use super::audit::audit_options;
-use super::serve_http::HttpArguments;
+use super::serve::HttpArguments;
 use crate::catalog::{IdentityRule, Snapshot};
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::{logging, main_session_watch, output, runtime};
+use crate::cli::main_session_watch::MainSessionWatch;
+use crate::cli::runtime::{start_immediate_shutdown, start_shutdown};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, logging, runtime, usage};
 use crate::config::{GatewayOptions, Settings};
 use crate::gateway::Gateway;
 use crate::server::{HttpShutdown, serve_gateway_http, serve_gateway_stdio};
@@ -36,58 +34,35 @@ pub(crate) struct GatewayArguments {
 }
 
 impl CliCommand for GatewayArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ActsOrChanges
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
-        let options = match GatewayOptions::from_environment() {
-            Ok(options) => options,
-            Err(error) => return invalid_options(&error),
-        };
-        if self.http.is_requested() || options.http {
-            return serve_over_http(self, options, settings);
-        }
+    fn run(&self, settings: &Settings) -> CommandResult {
+        let options = GatewayOptions::from_environment().map_err(usage)?;
         logging::init(&self.log, "info");
-        let watch = main_session_watch::MainSessionWatch::start(settings);
-        let exit = runtime::block_on_one_thread(async {
-            match start_immediate_shutdown() {
-                Ok(shutdown) => {
-                    let gateway = start_gateway(settings, options);
-                    serve_gateway_stdio(gateway, shutdown.stopping().clone()).await;
-                    ExitStatus::Success
-                }
-                Err(error) => usage_error(&error),
-            }
+        if self.http.is_requested() || options.http {
+            return self.serve_over_http(options, settings);
+        }
+        let watch = MainSessionWatch::start(settings);
+        let done = runtime::block_on_one_thread(async {
+            let shutdown = start_immediate_shutdown()?;
+            let gateway = start_gateway(settings, options);
+            serve_gateway_stdio(gateway, shutdown.stopping().clone()).await;
+            Ok(ExitStatus::Success)
         });
         watch.finish();
-        exit
+        done
     }
 }
 
-fn serve_over_http(
-    arguments: &GatewayArguments,
-    options: GatewayOptions,
-    settings: &Settings,
-) -> ExitStatus {
-    logging::init(&arguments.log, "info");
-    runtime::block_on_one_thread(async {
-        let shutdown = match start_shutdown(settings) {
-            Ok(shutdown) => shutdown,
-            Err(error) => return usage_error(&error),
-        };
-        let server = match arguments.http.bind(settings) {
-            Ok(server) => server,
-            Err(error) => return usage_error(&error),
-        };
-        let gateway = start_gateway(settings, options);
-        let end = HttpShutdown {
-            stopping: shutdown.stopping().clone(),
-            ending: shutdown.ending().clone(),
-        };
-        serve_gateway_http(gateway, server, end).await;
-        ExitStatus::Success
-    })
+impl GatewayArguments {
+    fn serve_over_http(&self, options: GatewayOptions, settings: &Settings) -> CommandResult {
+        runtime::block_on_one_thread(async {
+            let shutdown = start_shutdown(settings)?;
+            let server = self.http.bind(settings)?;
+            let gateway = start_gateway(settings, options);
+            let (stopping, ending) = (shutdown.stopping().clone(), shutdown.ending().clone());
+            serve_gateway_http(gateway, server, HttpShutdown { stopping, ending }).await;
+            Ok(ExitStatus::Success)
+        })
+    }
 }
 
 /// Starts the gateway with the audit and identity settings of `agents/defaults.yaml`.
@@ -96,9 +71,4 @@ fn start_gateway(settings: &Settings, options: GatewayOptions) -> Arc<Gateway> {
     let identity = Snapshot::load(settings).orchestration().identity;
     gateway.require_identity(identity == IdentityRule::Required);
     gateway
-}
-
-fn invalid_options(reason: &str) -> ExitStatus {
-    output::print_error(reason);
-    ExitStatus::Usage
 }

@@ -12,10 +12,9 @@ use std::{env, fs, panic, thread};
 use clap::Args;
 use serde_json::Value;
 
-use super::super::args::Command;
 use crate::catalog::Orchestration;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
+use crate::cli::args::Command;
+use crate::cli::{CliCommand, CommandResult, ExitStatus};
 use crate::config::Settings;
 use crate::delegation::event_log;
 use crate::events::{ClaudeProcess, EndDetection};
@@ -45,12 +44,8 @@ const MAX_LOG_BYTES: u64 = 1 << 20;
 pub(crate) struct HookArguments {}
 
 impl CliCommand for HookArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ActsOrChanges
-    }
-
-    fn run(&self, _settings: &Settings) -> ExitStatus {
-        handle()
+    fn run(&self, _settings: &Settings) -> CommandResult {
+        Ok(handle())
     }
 }
 

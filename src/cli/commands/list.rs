@@ -5,10 +5,8 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use crate::catalog::{AgentOrigin, AllowedCallers, CatalogEntry, Snapshot};
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::output;
 use crate::cli::table::ruled_table;
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output};
 use crate::config::Settings;
 use crate::util::{shorten, strip_control_chars};
 
@@ -41,32 +39,21 @@ struct AgentRow<'e> {
 }
 
 impl CliCommand for ListArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let snapshot = Snapshot::load(settings);
         for found in snapshot.folder_diagnostics().iter().chain(snapshot.defaults_diagnostics()) {
             output::print_message(found);
         }
-        if self.json {
-            let rows: Vec<AgentRow<'_>> =
-                snapshot.entries().iter().map(|e| row(e, settings)).collect();
-            output::print_json(&rows);
-        } else if snapshot.entries().is_empty() {
-            output::print_message("there are no agents yet: `adjutant new AGENT` makes the first");
-        } else {
-            output::print(table(&snapshot, settings));
-        }
-        ExitStatus::Success
+        let rows: Vec<AgentRow<'_>> = snapshot.entries().iter().map(|e| row(e, settings)).collect();
+        let none = "there are no agents yet: `adjutant new AGENT` makes the first";
+        output::print_list(self.json, &rows, none, || table(&rows));
+        Ok(ExitStatus::Success)
     }
 }
 
 fn row<'e>(entry: &'e CatalogEntry, settings: &Settings) -> AgentRow<'e> {
     let agent = entry.agent();
     let (state, reason) = state(entry);
-    let file = entry.file.strip_prefix(&settings.root).unwrap_or(&entry.file);
     AgentRow {
         name: &entry.name,
         display_name: agent.and_then(|agent| agent.display_name.as_deref()),
@@ -76,7 +63,7 @@ fn row<'e>(entry: &'e CatalogEntry, settings: &Settings) -> AgentRow<'e> {
         state,
         reason,
         origin: &entry.origin,
-        file: file.display().to_string(),
+        file: settings.relative(&entry.file),
     }
 }
 
@@ -98,11 +85,9 @@ fn callers(callers: &AllowedCallers) -> Vec<&str> {
     }
 }
 
-fn table(snapshot: &Snapshot, settings: &Settings) -> Table {
+fn table(rows: &[AgentRow<'_>]) -> Table {
     let mut table = ruled_table(["agent", "description", "callers", "session", "state"]);
-    for entry in snapshot.entries() {
-        table.add_row(cells(&row(entry, settings)));
-    }
+    table.add_rows(rows.iter().map(cells));
     table
 }
 

@@ -2,8 +2,6 @@
 
 pub(crate) mod audit;
 pub(crate) mod auth;
-mod auth_login;
-mod auth_servers;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod costs;
@@ -20,12 +18,9 @@ pub(crate) mod matrix;
 pub(crate) mod new;
 pub(crate) mod plan;
 pub(crate) mod run;
-mod run_approval;
 pub(crate) mod runs;
-mod runs_show;
 pub(crate) mod schema;
 pub(crate) mod serve;
-mod serve_http;
 pub(crate) mod sessions;
 pub(crate) mod show;
 pub(crate) mod stats;

@@ -5,9 +5,7 @@ use std::fs;
 use clap::Args;
 
 use super::init;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::output;
+use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output, usage};
 use crate::config::Settings;
 use crate::store::write_project_file;
 use crate::util::AgentName;
@@ -24,45 +22,27 @@ pub(crate) struct NewArguments {
 }
 
 impl CliCommand for NewArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ActsOrChanges
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
-        let name: AgentName = match self.agent.parse() {
-            Ok(name) => name,
-            Err(error) => {
-                output::print_error(format_args!("{error}; try something like `web-search`"));
-                return ExitStatus::Usage;
-            }
-        };
+    fn run(&self, settings: &Settings) -> CommandResult {
+        let name: AgentName = self
+            .agent
+            .parse()
+            .map_err(|error| usage(format_args!("{error}; try something like `web-search`")))?;
         let folder = settings.agents_dir().join(name.as_str());
         if fs::symlink_metadata(&folder).is_ok() {
-            let shown = folder.strip_prefix(&settings.root).unwrap_or(&folder).display();
-            output::print_error(format_args!("`{shown}` is there already; nothing was changed"));
-            return ExitStatus::Failure;
+            let shown = settings.relative(&folder);
+            return Err(failure(format_args!("`{shown}` is there already; nothing was changed")));
         }
-        match write_project_file(&folder.join("agent.md"), agent_file_text(&name).as_bytes()) {
-            Ok(()) => {
-                output::print(format_args!("agents/{name}/agent.md"));
-                init::refresh_section(settings);
-                output::print_message(format_args!(
-                    "edit it, look at it with `adjutant show {name}`, try it with `adjutant run {name} \"…\"`"
-                ));
-                ExitStatus::Success
-            }
-            Err(error) => {
-                output::print_error(format_args!(
-                    "`agents/{name}/agent.md` cannot be written: {error}"
-                ));
-                ExitStatus::Failure
-            }
-        }
+        let text = TEMPLATE.replace("{name}", name.as_str());
+        write_project_file(&folder.join("agent.md"), text.as_bytes()).map_err(|error| {
+            failure(format_args!("`agents/{name}/agent.md` cannot be written: {error}"))
+        })?;
+        output::print(format_args!("agents/{name}/agent.md"));
+        init::refresh_section(settings);
+        output::print_message(format_args!(
+            "edit it, look at it with `adjutant show {name}`, try it with `adjutant run {name} \"…\"`"
+        ));
+        Ok(ExitStatus::Success)
     }
-}
-
-fn agent_file_text(name: &AgentName) -> String {
-    TEMPLATE.replace("{name}", name.as_str())
 }
 
 const TEMPLATE: &str = include_str!("new_agent.md");

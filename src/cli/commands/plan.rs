@@ -4,9 +4,7 @@ use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::{output, runtime};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output, runtime};
 use crate::config::Settings;
 use crate::delegation::{PlanPreview, preview};
 use crate::plan::{Argument, ArgumentValue, VariableSource};
@@ -29,26 +27,16 @@ pub(crate) struct PlanArguments {
 }
 
 impl CliCommand for PlanArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         runtime::block_on(async {
-            match preview(settings, &self.agent).await {
-                Ok(preview) if self.json => output::print_json(&to_json(&preview)),
-                Ok(preview) => print_plan(&preview),
-                Err(failure) => {
-                    output::print_error(failure.full_message());
-                    return ExitStatus::Code(failure.code.exit_code());
-                }
-            }
-            ExitStatus::Success
+            let preview = preview(settings, &self.agent).await?;
+            output::print_result(self.json, &to_json(&preview), || plan_table(&preview));
+            Ok(ExitStatus::Success)
         })
     }
 }
 
-fn print_plan(preview: &PlanPreview) {
+fn plan_table(preview: &PlanPreview) -> Table {
     let plan = &preview.plan;
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
@@ -77,7 +65,7 @@ fn print_plan(preview: &PlanPreview) {
         );
     }
     row("contract", plan.digest(), "changes when anything above does, but for the conversation");
-    output::print(table);
+    table
 }
 
 fn format_argument(argument: &Argument) -> String {

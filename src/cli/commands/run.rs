@@ -1,29 +1,34 @@
-//! `adjutant run`: runs one task with an agent from the terminal.
+//! `adjutant run`: runs one task with an agent from the terminal, with a status line and a prompt for approvals.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::super::dispatch::usage_error;
-use super::super::runtime::{lazy_gateway, main_session_id, start_immediate_shutdown};
-use super::run_approval;
-use super::run_approval::TerminalLock;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
 use crate::cli::format::{format_usd, plural};
-use crate::cli::{logging, output, runtime, terminal};
+use crate::cli::runtime::{lazy_gateway, main_session_id, start_immediate_shutdown};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, logging, output, runtime, usage};
 use crate::config::Settings;
-use crate::delegation::{MAX_TEXT_BYTES, Orchestrator, RunRequest, RunStatus, StatusSender};
+use crate::delegation::{
+    ApprovalAnswer, ApprovalFuture, ApprovalPrompt, ApprovalQuestion, MAX_TEXT_BYTES, NoApprover,
+    Orchestrator, RunRequest, RunStatus, StatusSender,
+};
 use crate::identity::Caller;
 use crate::outcome::{Outcome, Report};
 use crate::process::Shutdown;
 use crate::util::strip_control_chars;
+
+const PROMPT: &str = "allow [o]nce, allow for this [r]un, or [d]eny?";
+/// Unrecognized answers after which the request is denied.
+const MAX_ATTEMPTS: usize = 5;
 
 /// Hand one task to an agent and print its answer.
 ///
@@ -63,21 +68,12 @@ pub(crate) struct RunArguments {
 }
 
 impl CliCommand for RunArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ActsOrChanges
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let settings = settings.clone();
         // Findings about the files of the shared servers are reported by `check` and `serve`.
         logging::init(&self.log, "warn,adjutant::gateway::config::active=error");
-        let prompt = match read_task(self.prompt.as_deref()) {
-            Ok(prompt) => prompt,
-            Err(error) => {
-                output::print_error(format_args!("the task cannot be read from stdin: {error}"));
-                return ExitStatus::Usage;
-            }
-        };
+        let prompt = read_task(self.prompt.as_deref())
+            .map_err(|error| usage(format_args!("the task cannot be read from stdin: {error}")))?;
         let request = RunRequest {
             agent_name: self.agent.clone(),
             prompt,
@@ -88,13 +84,13 @@ impl CliCommand for RunArguments {
         let caller = Caller { session_id: main_session_id(), ..Caller::named(&self.caller) };
         let json = self.json;
         runtime::block_on(async move {
-            let shutdown = match start_immediate_shutdown() {
-                Ok(shutdown) => shutdown,
-                Err(error) => return usage_error(&error),
-            };
+            let shutdown = start_immediate_shutdown()?;
             let report = delegate(settings, shutdown, request, caller).await;
             print_report(&report, json);
-            exit_status(&report)
+            Ok(match &report.outcome {
+                Outcome::Answered(_) => ExitStatus::Success,
+                Outcome::Failed(failure) => ExitStatus::of(failure.code),
+            })
         })
     }
 }
@@ -109,10 +105,10 @@ async fn delegate(
     let orchestrator = Orchestrator::start(settings, shutdown, gateway);
     let (status_sender, status) = StatusSender::new();
     let screen = Arc::new(TerminalLock::default());
-    let line = terminal::stderr_is_terminal().then(|| {
+    let line = output::stderr_is_terminal().then(|| {
         tokio::spawn(show_status_line(request.agent_name.clone(), status, Arc::clone(&screen)))
     });
-    let asker = run_approval::terminal_prompt(&screen);
+    let asker = terminal_prompt(&screen);
     let report =
         orchestrator.run(request, caller, status_sender, CancellationToken::new(), asker).await;
     orchestrator.stop_all().await;
@@ -182,7 +178,7 @@ fn print_report(report: &Report, json: bool) {
         return;
     }
     match &report.outcome {
-        Outcome::Answered(answer) if terminal::stdout_is_terminal() => {
+        Outcome::Answered(answer) if output::stdout_is_terminal() => {
             output::print(strip_control_chars(&answer.text));
         }
         Outcome::Answered(answer) => output::print(&answer.text),
@@ -239,9 +235,138 @@ fn to_json(report: &Report) -> serde_json::Value {
     value
 }
 
-fn exit_status(report: &Report) -> ExitStatus {
-    match &report.outcome {
-        Outcome::Answered(_) => ExitStatus::Success,
-        Outcome::Failed(failure) => ExitStatus::Code(failure.code.exit_code()),
+/// Returns the terminal prompt, or `NoApprover` without a keyboard or if stderr is not a terminal.
+fn terminal_prompt(screen: &Arc<TerminalLock>) -> Arc<dyn ApprovalPrompt> {
+    match open_keyboard() {
+        Some(keyboard) if output::stderr_is_terminal() => {
+            let lines = Mutex::new(Keyboard::Closed(Some(keyboard)));
+            Arc::new(TerminalPrompt { keyboard: lines, screen: Arc::clone(screen) })
+        }
+        Some(_) | None => Arc::new(NoApprover::new("`adjutant run` has no terminal")),
     }
+}
+
+/// Lock on the terminal, shared by the status line and approval questions.
+#[derive(Default)]
+struct TerminalLock {
+    question_pending: watch::Sender<bool>,
+    lock: Mutex<()>,
+}
+
+impl TerminalLock {
+    async fn lock(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().await
+    }
+
+    /// Returns a channel that holds `true` while a question waits for the lock or holds it.
+    fn wanted(&self) -> watch::Receiver<bool> {
+        self.question_pending.subscribe()
+    }
+}
+
+/// Holds the terminal for one question; the status line may return when dropped.
+struct ScreenGuard<'s> {
+    screen: &'s TerminalLock,
+    _writing: MutexGuard<'s, ()>,
+}
+
+impl<'s> ScreenGuard<'s> {
+    async fn acquire(screen: &'s TerminalLock) -> Self {
+        screen.question_pending.send_replace(true);
+        Self { screen, _writing: screen.lock().await }
+    }
+}
+
+impl Drop for ScreenGuard<'_> {
+    fn drop(&mut self) {
+        self.screen.question_pending.send_replace(false);
+    }
+}
+
+type KeyboardInput = Box<dyn BufRead + Send>;
+
+/// Opens stdin if it is a terminal, else `/dev/tty`: stdin may carry the task.
+fn open_keyboard() -> Option<KeyboardInput> {
+    if io::stdin().is_terminal() {
+        return Some(Box::new(BufReader::new(io::stdin())));
+    }
+    let terminal = File::open("/dev/tty").ok().filter(IsTerminal::is_terminal)?;
+    Some(Box::new(BufReader::new(terminal)))
+}
+
+/// Keyboard input, not read before the first question.
+enum Keyboard {
+    Closed(Option<KeyboardInput>),
+    Open(UnboundedReceiver<String>),
+}
+
+impl Keyboard {
+    /// Starts reading on the first call and discards lines typed before the question.
+    fn lines(&mut self) -> Option<&mut UnboundedReceiver<String>> {
+        if let Self::Closed(input) = self {
+            *self = Self::Open(spawn_line_reader(input.take()?));
+        }
+        let Self::Open(lines) = self else { return None };
+        while lines.try_recv().is_ok() {}
+        Some(lines)
+    }
+}
+
+/// Reads lines on a separate thread, because a blocking read of a terminal cannot be cancelled.
+fn spawn_line_reader(input: KeyboardInput) -> UnboundedReceiver<String> {
+    let (sender, lines) = unbounded_channel();
+    thread::spawn(move || {
+        for line in input.lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+struct TerminalPrompt {
+    keyboard: Mutex<Keyboard>,
+    screen: Arc<TerminalLock>,
+}
+
+impl TerminalPrompt {
+    async fn prompt_user(&self, question: &ApprovalQuestion) -> ApprovalAnswer {
+        let mut keyboard = self.keyboard.lock().await;
+        let _turn = ScreenGuard::acquire(&self.screen).await;
+        let Some(lines) = keyboard.lines() else { return terminal_closed() };
+        output::print_message(strip_control_chars(&question.text()));
+        for _ in 0..MAX_ATTEMPTS {
+            output::print_prompt(PROMPT);
+            match lines.recv().await.as_deref().map(parse_answer) {
+                Some(Some(reply)) => return reply,
+                Some(None) => {}
+                None => return terminal_closed(),
+            }
+        }
+        ApprovalAnswer::Deny
+    }
+}
+
+impl ApprovalPrompt for TerminalPrompt {
+    fn unavailable_reason(&self) -> Option<String> {
+        None
+    }
+
+    fn ask<'a>(&'a self, question: &'a ApprovalQuestion) -> ApprovalFuture<'a> {
+        Box::pin(self.prompt_user(question))
+    }
+}
+
+fn parse_answer(line: &str) -> Option<ApprovalAnswer> {
+    match line.trim().to_lowercase().as_str() {
+        "o" | "once" | "y" | "yes" => Some(ApprovalAnswer::AllowOnce),
+        "r" | "run" => Some(ApprovalAnswer::AllowForRun),
+        "d" | "deny" | "n" | "no" => Some(ApprovalAnswer::Deny),
+        _ => None,
+    }
+}
+
+fn terminal_closed() -> ApprovalAnswer {
+    ApprovalAnswer::Unreachable { why: "the terminal was closed".to_owned() }
 }

@@ -3,9 +3,7 @@
 use clap::{Args, ValueEnum};
 
 use crate::catalog::{agent_schema, defaults_schema};
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::output;
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output};
 use crate::config::Settings;
 use crate::sessions::store_schema;
 
@@ -32,17 +30,13 @@ enum SchemaFile {
 }
 
 impl CliCommand for SchemaArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, _settings: &Settings) -> ExitStatus {
+    fn run(&self, _settings: &Settings) -> CommandResult {
         // Serialized directly: a conversion to `serde_json::Value` would lose the order of the keys.
         match self.file {
             SchemaFile::Agent => output::print_json(&agent_schema()),
             SchemaFile::Defaults => output::print_json(&defaults_schema()),
             SchemaFile::Sessions => output::print_json(&store_schema()),
         }
-        ExitStatus::Success
+        Ok(ExitStatus::Success)
     }
 }

@@ -1,21 +1,24 @@
 //! `adjutant serve`: the MCP server for a main agent, over stdio or HTTP.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 
-use super::super::dispatch::usage_error;
-use super::super::runtime::{main_session_id, start_shutdown};
 use super::audit::audit_options;
-use super::serve_http::HttpArguments;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::{logging, main_session_watch, output, runtime};
+use crate::cli::main_session_watch::MainSessionWatch;
+use crate::cli::runtime::{main_session_id, start_shutdown};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, logging, output, runtime, usage};
 use crate::config::{GatewayOptions, Settings};
 use crate::delegation::Orchestrator;
 use crate::gateway::Gateway;
 use crate::identity::Caller;
-use crate::server::{serve_http, serve_stdio, serve_stdio_and_http};
+use crate::server::{
+    HttpError, HttpOptions, HttpServer, TlsFiles, serve_http, serve_stdio, serve_stdio_and_http,
+};
+
+/// Listen address for `GATEWAY_TRANSPORT=http` without `--http`.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
 /// Serve `run_subagent` over stdin and stdout, or over HTTP (MCP).
 ///
@@ -46,52 +49,101 @@ pub(crate) struct ServeArguments {
 }
 
 impl CliCommand for ServeArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ActsOrChanges
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let settings = settings.clone();
-        let options = match GatewayOptions::from_environment() {
-            Ok(options) => options,
-            Err(error) => {
-                output::print_error(error);
-                return ExitStatus::Usage;
-            }
-        };
+        let options = GatewayOptions::from_environment().map_err(usage)?;
         logging::init(&self.log, "info");
         let caller = Caller { session_id: main_session_id(), ..Caller::named(&self.caller) };
-        let watch = main_session_watch::MainSessionWatch::start(&settings);
-        let exit = runtime::block_on(async {
-            let shutdown = match start_shutdown(&settings) {
-                Ok(shutdown) => shutdown,
-                Err(error) => return usage_error(&error),
-            };
-            let server = match self.http.is_requested() {
-                true => match self.http.bind(&settings) {
-                    Ok(server) => Some(server),
-                    Err(error) => return usage_error(&error),
-                },
-                false => None,
-            };
+        let watch = MainSessionWatch::start(&settings);
+        let done = runtime::block_on(async {
+            let shutdown = start_shutdown(&settings)?;
+            let server = self.http.is_requested().then(|| self.http.bind(&settings)).transpose()?;
             let gateway =
                 Gateway::start_with_audit_options(&settings, options, audit_options(&settings));
             let orchestrator = Orchestrator::start(settings, shutdown, Arc::clone(&gateway));
             orchestrator.keep_servers_ready();
             orchestrator.enable_process_pool();
-            let ended = match server {
-                None => Box::pin(serve_stdio(orchestrator, gateway, caller)).await,
+            match server {
+                None => Box::pin(serve_stdio(orchestrator, gateway, caller)).await?,
                 Some(server) if self.stdio => {
-                    Box::pin(serve_stdio_and_http(orchestrator, gateway, caller, server)).await
+                    Box::pin(serve_stdio_and_http(orchestrator, gateway, caller, server)).await?;
                 }
                 Some(server) => {
                     Box::pin(serve_http(orchestrator, gateway, caller, server)).await;
-                    Ok(())
                 }
-            };
-            ended.map_or_else(|error| usage_error(&error), |()| ExitStatus::Success)
+            }
+            Ok(ExitStatus::Success)
         });
         watch.finish();
-        exit
+        done
+    }
+}
+
+/// How HTTP is served.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "HTTP")]
+pub(crate) struct HttpArguments {
+    /// Serve Streamable HTTP at this address, such as 127.0.0.1:8080; clients call /mcp there
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+    /// Let every program of this machine in without a token (loopback only)
+    #[arg(long)]
+    insecure_local: bool,
+    /// A name that clients call this server by, besides its address; can be given again
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
+    /// A web page that may call, such as https://app.example.com; can be given again
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    /// The certificate to serve TLS with, and those above it (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Ask for a token at /metrics too
+    #[arg(long)]
+    metrics_token: bool,
+    /// Requests per second that each caller may make; 0 for no limit [default: 200]
+    #[arg(long, value_name = "N")]
+    requests_per_second: Option<u32>,
+    /// Runs that each caller may have at once; 0 for no limit [default: 16]
+    #[arg(long, value_name = "N")]
+    runs_at_once: Option<u32>,
+}
+
+impl HttpArguments {
+    /// Returns true if `--http` is given.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.http.is_some()
+    }
+
+    /// Binds the listener, prints its URL and warns about `--insecure-local`.
+    pub(crate) fn bind(&self, settings: &Settings) -> Result<HttpServer, HttpError> {
+        let options = self.options()?;
+        let open = options.insecure_local;
+        let server = HttpServer::bind(&settings.data_dir(), options)?;
+        output::print_message(format_args!("serving MCP at {}", server.url()));
+        if open {
+            output::print_message(
+                "WARNING: --insecure-local: every program and every user of this machine can call without a token",
+            );
+        }
+        Ok(server)
+    }
+
+    fn options(&self) -> Result<HttpOptions, HttpError> {
+        let usual = HttpOptions::at(self.http.as_deref().unwrap_or(DEFAULT_ADDRESS))?;
+        let tls = self.tls_cert.clone().zip(self.tls_key.clone());
+        Ok(HttpOptions {
+            insecure_local: self.insecure_local,
+            allowed_hosts: self.allow_host.clone(),
+            allowed_origins: self.allow_origin.clone(),
+            tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+            metrics_need_token: self.metrics_token,
+            requests_per_second: self.requests_per_second.unwrap_or(usual.requests_per_second),
+            runs_at_once: self.runs_at_once.unwrap_or(usual.runs_at_once),
+            ..usual
+        })
     }
 }

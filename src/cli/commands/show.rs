@@ -5,17 +5,17 @@ use comfy_table::{Table, TableComponent};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::matrix::{Matrix, MatrixFilter, MatrixRow, RowKind};
 use crate::catalog::{
-    Agent, CatalogEntry, Diagnostic, EffectiveSetting, SettingSource, Snapshot, effective_settings,
+    Agent, CatalogEntry, Diagnostic, EffectiveSetting, ServerLaunch, SettingSource, Snapshot,
+    effective_settings,
 };
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::commands::matrix::{ServerTools, agent_tools};
-use crate::cli::exit_status::ExitStatus;
 use crate::cli::format::plural;
+use crate::cli::permissions_view::{PermissionsView, shared_servers};
 use crate::cli::table::ruled_table;
-use crate::cli::{diagnostics, output};
+use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, diagnostics, output, usage};
 use crate::config::Settings;
-use crate::policy::builtin_tools;
+use crate::policy::{Decision, builtin_tools};
 use crate::util::{nearest_names, shorten, strip_control_chars};
 
 const MAX_VALUE_CHARS: usize = 2_000;
@@ -50,15 +50,10 @@ struct AgentReport<'r> {
 }
 
 impl CliCommand for ShowArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let snapshot = Snapshot::load(settings);
-        let Some(entry) = snapshot.get(&self.agent) else {
-            return report_unknown_agent(&snapshot, &self.agent);
-        };
+        let entry =
+            snapshot.get(&self.agent).ok_or_else(|| unknown_agent(&snapshot, &self.agent))?;
         let held =
             entry.agent().map(|agent| effective_settings(settings, agent)).unwrap_or_default();
         if self.json {
@@ -66,7 +61,7 @@ impl CliCommand for ShowArguments {
         } else {
             print_agent(settings, entry, &held);
         }
-        if entry.agent().is_some() { ExitStatus::Success } else { ExitStatus::Failure }
+        Ok(ExitStatus::success_if(entry.agent().is_some()))
     }
 }
 
@@ -75,19 +70,16 @@ fn build_report<'r>(
     entry: &'r CatalogEntry,
     effective: Vec<EffectiveSetting>,
 ) -> AgentReport<'r> {
-    let relative = |path: &std::path::Path| {
-        path.strip_prefix(&settings.root).unwrap_or(path).display().to_string()
-    };
     let agent = entry.agent();
     AgentReport {
         name: &entry.name,
         state: if agent.is_some() { "ok" } else { "broken" },
-        file: relative(&entry.file),
+        file: settings.relative(&entry.file),
         settings: effective,
         builtin_tools: agent.map(|agent| builtin_tools(agent)),
         mcp_tools: agent.map(|agent| agent_tools(settings, agent)),
         prompt: agent.map(|agent| agent.prompt.as_str()),
-        memory: agent.and_then(|agent| agent.memory.as_deref()).map(relative),
+        memory: agent.and_then(|agent| agent.memory.as_deref()).map(|file| settings.relative(file)),
         diagnostics: &entry.diagnostics,
     }
 }
@@ -187,8 +179,8 @@ fn has_content(value: &Value) -> bool {
     }
 }
 
-/// Prints an error with similar agent names and returns exit status 2.
-fn report_unknown_agent(snapshot: &Snapshot, name: &str) -> ExitStatus {
+/// Returns an error with similar agent names.
+fn unknown_agent(snapshot: &Snapshot, name: &str) -> CommandError {
     let names = snapshot.entries().iter().map(|entry| entry.name.as_str());
     let near = nearest_names(name, names);
     let way_out = match near.as_slice() {
@@ -196,6 +188,93 @@ fn report_unknown_agent(snapshot: &Snapshot, name: &str) -> ExitStatus {
         near => format!("did you mean `{}`?", near.join("` or `")),
     };
     let name = strip_control_chars(&shorten(name, 80));
-    output::print_error(format_args!("there is no agent `{name}`: {way_out}"));
-    ExitStatus::Usage
+    usage(format_args!("there is no agent `{name}`: {way_out}"))
+}
+
+/// Label of all tools that no file names.
+const ALL_OTHERS: &str = "every tool that no file names";
+
+/// Permitted tools of one server of an agent.
+#[derive(Default, Serialize)]
+struct ServerTools {
+    server: String,
+    /// True if the agent declares the server itself, false if the server is shared.
+    private: bool,
+    /// Permitted tools and patterns, as files name them.
+    tools: Vec<String>,
+    /// True if the tools that no file names are permitted.
+    all_others: bool,
+    /// Reasons of the denials, each with its rule.
+    taken_away: Vec<String>,
+}
+
+/// Returns the permitted tools of every server that the agent uses.
+fn agent_tools(settings: &Settings, agent: &Agent) -> Vec<ServerTools> {
+    let names: Vec<String> = agent.servers.iter().map(|entry| entry.name.clone()).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let rights = PermissionsView::load(settings);
+    let agents = [agent.name.to_string()];
+    let filter = MatrixFilter { agents: &agents, servers: &names };
+    let matrix = Matrix::build(settings, &rights, &filter);
+    let shared = shared_servers(settings);
+    let tools = agent.servers.iter().map(|entry| {
+        let private = entry.launch != ServerLaunch::Shared;
+        let mut left = ServerTools::from_rows(&entry.name, private, &matrix.rows);
+        if !private && !shared.contains(&entry.name) {
+            left.deny_all("no shared server has that name, so a run fails before its first turn");
+        } else if let (false, Err(reason)) = (private, rights.rules()) {
+            left.deny_all(&reason);
+        }
+        left
+    });
+    tools.collect()
+}
+
+impl ServerTools {
+    fn from_rows(server: &str, private: bool, rows: &[MatrixRow]) -> Self {
+        let mut left = Self { server: server.to_owned(), private, ..Self::default() };
+        let own = |row: &&MatrixRow| {
+            row.server.as_deref() == Some(server) && row.private_to.is_some() == private
+        };
+        for row in rows.iter().filter(own) {
+            let Some(Some(cell)) = row.cells.first() else { continue };
+            let denied = cell.decision == Decision::Deny;
+            if denied {
+                left.taken_away.push(cell.reason.clone());
+            }
+            match (row.kind, &row.tool) {
+                // One reason is enough for all tools of a denied server.
+                (RowKind::Server, _) if denied => break,
+                (RowKind::OtherTools, _) => left.all_others = !denied,
+                (RowKind::Tool | RowKind::Pattern, Some(tool)) if !denied => {
+                    left.tools.push(tool.clone());
+                }
+                (RowKind::Server | RowKind::Builtin | RowKind::Tool | RowKind::Pattern, _) => {}
+            }
+        }
+        left
+    }
+
+    fn deny_all(&mut self, reason: &str) {
+        self.tools.clear();
+        self.all_others = false;
+        self.taken_away = vec![reason.to_owned()];
+    }
+
+    /// Formats the permitted tools on one line and each denial on a line of its own.
+    fn lines(&self) -> Vec<String> {
+        let whose = if self.private { "its own" } else { "shared" };
+        let others = self.all_others.then(|| ALL_OTHERS.to_owned());
+        let left: Vec<String> = self.tools.iter().cloned().chain(others).collect();
+        let left = match (left.as_slice(), self.tools.is_empty(), self.taken_away.is_empty()) {
+            ([], ..) => "none".to_owned(),
+            (_, true, true) => "all of its tools".to_owned(),
+            (left, ..) => left.join(", "),
+        };
+        let mut lines = vec![format!("  {} ({whose}): {left}", self.server)];
+        lines.extend(self.taken_away.iter().map(|reason| format!("    {reason}")));
+        lines
+    }
 }

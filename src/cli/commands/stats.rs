@@ -6,12 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use comfy_table::Table;
 
-use super::super::log_view::age;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
 use crate::cli::format::{format_duration, format_usd};
-use crate::cli::output;
+use crate::cli::log_view::age;
 use crate::cli::table::{fit_width_around, plain_table};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
 use crate::config::Settings;
 use crate::events::{AgentStats, event_path, read_timelines, stats_by_agent};
 use crate::util::{now, one_line, shorten};
@@ -31,31 +29,19 @@ pub(crate) struct StatsArguments {
 }
 
 impl CliCommand for StatsArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let path = event_path(&settings.data_dir());
         let since = now().checked_sub(self.since).ok();
-        let stats = match read_timelines(&path, since) {
-            Ok(stories) => stats_by_agent(&stories),
-            Err(error) => {
-                output::print_error(format_args!(
-                    "the events `{}` cannot be read: {error}",
-                    path.display()
-                ));
-                return ExitStatus::Usage;
-            }
-        };
-        if self.json {
-            output::print_json(&stats);
-        } else if stats.is_empty() {
+        let stories = read_timelines(&path, since).map_err(|error| {
+            usage(format_args!("the events `{}` cannot be read: {error}", path.display()))
+        })?;
+        let stats = stats_by_agent(&stories);
+        if stats.is_empty() && !self.json {
             output::print_message("no run is recorded in that time");
         } else {
-            output::print(table(&stats));
+            output::print_result(self.json, &stats, || table(&stats));
         }
-        ExitStatus::Success
+        Ok(ExitStatus::Success)
     }
 }
 

@@ -4,16 +4,13 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use comfy_table::Table;
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::super::dispatch::usage_error;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
 use crate::cli::format::format_time;
-use crate::cli::output;
 use crate::cli::table::{fit_width_around, plain_table};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
 use crate::config::Settings;
-use crate::identity::{TokenEntry, TokenError, TokenStore};
+use crate::identity::{TokenEntry, TokenStore};
 use crate::util::{Timestamp, nearest_names, now, parse_age};
 
 /// Make, show and revoke the tokens of callers that come over HTTP
@@ -61,24 +58,34 @@ pub(crate) enum TokenCommand {
     },
 }
 
-impl CliCommand for TokenCommand {
-    fn access(&self) -> CommandAccess {
-        match self {
-            // The list is useful only together with creating and revoking tokens.
-            Self::New { .. } | Self::List { .. } | Self::Revoke { .. } => {
-                CommandAccess::ActsOrChanges
-            }
-        }
-    }
+/// A token as JSON. Only `token new` has the token itself.
+#[derive(Serialize)]
+struct TokenReport<'a> {
+    id: &'a str,
+    caller: &'a str,
+    created: Timestamp,
+    expires: Option<Timestamp>,
+    expired: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<&'a str>,
+}
 
-    fn run(&self, settings: &Settings) -> ExitStatus {
+impl<'a> TokenReport<'a> {
+    fn new(entry: &'a TokenEntry) -> Self {
+        let TokenEntry { id, caller, created, expires, .. } = entry;
+        let (created, expires, expired) = (*created, *expires, entry.is_expired(now()));
+        Self { id, caller, created, expires, expired, token: None }
+    }
+}
+
+impl CliCommand for TokenCommand {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let file = TokenStore::new(&settings.data_dir());
-        let done = match self {
+        match self {
             Self::New { caller, expires, json } => create(&file, caller, *expires, *json),
             Self::List { json } => list(&file, *json),
             Self::Revoke { which } => revoke(&file, which),
-        };
-        done.unwrap_or_else(|error| usage_error(&error))
+        }
     }
 }
 
@@ -89,19 +96,11 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn create(
-    file: &TokenStore,
-    caller: &str,
-    expires: Option<Duration>,
-    json: bool,
-) -> Result<ExitStatus, TokenError> {
+fn create(file: &TokenStore, caller: &str, expires: Option<Duration>, json: bool) -> CommandResult {
     let (entry, text) = file.add(caller, expires)?;
     if json {
-        let mut shown = token_json(&entry);
-        if let Some(shown) = shown.as_object_mut() {
-            shown.insert("token".to_owned(), text.expose().into());
-        }
-        output::print_json(&shown);
+        let token = Some(text.expose());
+        output::print_json(&TokenReport { token, ..TokenReport::new(&entry) });
     } else {
         // Only the token goes to stdout, so that a shell can assign it to a variable.
         output::print(text.expose());
@@ -115,20 +114,15 @@ fn create(
     Ok(ExitStatus::Success)
 }
 
-fn list(file: &TokenStore, json: bool) -> Result<ExitStatus, TokenError> {
-    let table = file.read()?;
-    let entries = table.as_ref().map_or(&[][..], |table| &table.tokens);
-    if json {
-        output::print_json(&entries.iter().map(token_json).collect::<Vec<_>>());
-    } else if entries.is_empty() {
-        output::print_message("there are no tokens; make one with `adjutant token new CALLER`");
-    } else {
-        output::print(token_rows(entries));
-    }
+fn list(file: &TokenStore, json: bool) -> CommandResult {
+    let entries = file.read()?.map_or_else(Vec::new, |table| table.tokens.clone());
+    let reports: Vec<_> = entries.iter().map(TokenReport::new).collect();
+    let none = "there are no tokens; make one with `adjutant token new CALLER`";
+    output::print_list(json, &reports, none, || table(&entries));
     Ok(ExitStatus::Success)
 }
 
-fn revoke(file: &TokenStore, which: &str) -> Result<ExitStatus, TokenError> {
+fn revoke(file: &TokenStore, which: &str) -> CommandResult {
     let known = file.read()?;
     let gone = file.revoke(which)?;
     for entry in &gone {
@@ -140,14 +134,11 @@ fn revoke(file: &TokenStore, which: &str) -> Result<ExitStatus, TokenError> {
     let known = known.iter().flat_map(|table| &table.tokens);
     let names = known.flat_map(|entry| [entry.id.as_str(), entry.caller.as_str()]);
     let hint = nearest_names(which, names).first().map(|near| format!("; is `{near}` meant?"));
-    output::print_error(format_args!(
-        "there is no token `{which}` and no token of such a caller{}",
-        hint.unwrap_or_default()
-    ));
-    Ok(ExitStatus::Failure)
+    let hint = hint.unwrap_or_default();
+    Err(failure(format_args!("there is no token `{which}` and no token of such a caller{hint}")))
 }
 
-fn token_rows(entries: &[TokenEntry]) -> Table {
+fn table(entries: &[TokenEntry]) -> Table {
     let mut table = plain_table(["ID", "CALLER", "MADE", "GOOD"]);
     let at = now();
     for entry in entries {
@@ -156,13 +147,6 @@ fn token_rows(entries: &[TokenEntry]) -> Table {
     }
     fit_width_around(&mut table, 0);
     table
-}
-
-fn token_json(entry: &TokenEntry) -> Value {
-    json!({
-        "id": entry.id, "caller": entry.caller, "created": entry.created, "expires": entry.expires,
-        "expired": entry.is_expired(now()),
-    })
 }
 
 fn format_expiry(end: Timestamp, at: Timestamp) -> String {

@@ -2,9 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::output;
+use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output, usage};
 use crate::config::Settings;
 use crate::gateway::ToolPins;
 use crate::util::nearest_names;
@@ -22,39 +20,24 @@ pub(crate) struct TrustArguments {
 }
 
 impl CliCommand for TrustArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ActsOrChanges
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let server = self.server.as_str();
         let pins = ToolPins::new(&settings.data_dir());
-        let outcome = pins.servers().and_then(|known| Ok((known, pins.accept_current(server)?)));
-        match outcome {
-            Ok((known, accepted)) if !known.iter().any(|name| name == server) => {
-                drop(accepted);
-                let near = nearest_names(server, known.iter().map(String::as_str));
-                let hint =
-                    near.first().map(|near| format!("; is `{near}` meant?")).unwrap_or_default();
-                output::print_error(format_args!(
-                    "no tools of a server `{server}` were seen yet{hint}"
-                ));
-                ExitStatus::Failure
-            }
-            Ok((_, accepted)) if accepted.is_empty() => {
-                output::print_message(format_args!("nothing has changed in `{server}`"));
-                ExitStatus::Success
-            }
-            Ok((_, accepted)) => {
-                for tool in accepted {
-                    output::print(format_args!("{server}: {tool}"));
-                }
-                ExitStatus::Success
-            }
-            Err(error) => {
-                output::print_error(error);
-                ExitStatus::Usage
-            }
+        let known = pins.servers().map_err(usage)?;
+        let accepted = pins.accept_current(server).map_err(usage)?;
+        if !known.iter().any(|name| name == server) {
+            let near = nearest_names(server, known.iter().map(String::as_str));
+            let hint = near.first().map(|near| format!("; is `{near}` meant?")).unwrap_or_default();
+            return Err(failure(format_args!(
+                "no tools of a server `{server}` were seen yet{hint}"
+            )));
         }
+        if accepted.is_empty() {
+            output::print_message(format_args!("nothing has changed in `{server}`"));
+        }
+        for tool in accepted {
+            output::print(format_args!("{server}: {tool}"));
+        }
+        Ok(ExitStatus::Success)
     }
 }

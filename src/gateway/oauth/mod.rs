@@ -14,7 +14,7 @@ mod token_source;
 
 pub(crate) use authorized_client::SignedClient;
 pub(crate) use credential_store::CredentialStore;
-pub(crate) use credentials::{CredentialRecord, SignInStatus};
+pub(crate) use credentials::SignInStatus;
 pub(crate) use error::SignInError;
 pub(crate) use login::{CallbackParams, LoginFlow};
 pub(crate) use open_browser::open_browser;

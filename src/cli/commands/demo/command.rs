@@ -1,14 +1,13 @@
 //! The steps of `adjutant demo`: choose the programs, show the permissions, delegate, print the events.
 
+use std::io;
+
 use clap::Args;
 
-use super::cast::{DemoCast, DemoClient};
-use super::page::DemoPage;
-use super::project::DemoProject;
+use super::cast::DemoCast;
+use super::project::{DemoPage, DemoProject, SECRET};
 use super::{cast, play};
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::{output, runtime};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output, runtime};
 use crate::config::Settings;
 use crate::util::{shorten, strip_control_chars};
 
@@ -26,78 +25,62 @@ pub(crate) struct DemoArguments {
 }
 
 impl CliCommand for DemoArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ActsOrChanges
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         runtime::block_on(async {
-            match run_steps(settings, self.scripted).await {
-                Ok(exit) => exit,
-                Err(error) => {
-                    output::print_error(format_args!("the demo cannot go on: {error}"));
-                    ExitStatus::Failure
-                }
-            }
+            let done = run_steps(settings, self.scripted).await;
+            done.map_err(|error| failure(format_args!("the demo cannot go on: {error}")))?
         })
     }
 }
 
-async fn run_steps(settings: &Settings, scripted: bool) -> std::io::Result<ExitStatus> {
+/// The inner result is the outcome of the demo, the outer one that of its steps.
+async fn run_steps(settings: &Settings, scripted: bool) -> io::Result<CommandResult> {
     output::print(
         "Adjutant: a main agent that must not use `curl` gets an answer that a subagent fetched with `curl`.\n",
     );
     let page = DemoPage::serve().await?;
-    let scene = DemoProject::build(&page)?;
-    let cast = cast::choose(settings, &scene, scripted).await?;
+    let project = DemoProject::build(&page)?;
+    let cast = cast::choose(settings, &project, scripted).await?;
     print_title(1, "The cast");
-    for line in &cast.introduction {
-        output::print(format_args!("   {line}"));
-    }
+    output::print(&cast.introduction);
     print_title(2, "The rights");
-    output::print("   main         .claude/settings.json  deny:  [\"Bash(curl:*)\"]");
     output::print(
-        "   web-search   agents/web-search/agent.md  permissions.allow:  [\"Bash(curl:*)\"]",
+        "   main         .claude/settings.json  deny:  [\"Bash(curl:*)\"]\n   \
+         web-search   agents/web-search/agent.md  permissions.allow:  [\"Bash(curl:*)\"]",
     );
     print_title(3, "The delegation");
-    let answer = match &cast.client {
-        DemoClient::Claude => play::run_with_claude(&cast, &scene, &page).await?,
-        DemoClient::StandIn => play::run_with_stand_in(&cast, &scene, &page).await?,
+    let answer = match cast.is_stand_in {
+        false => play::run_with_claude(&cast, &project, &page).await?,
+        true => play::run_with_stand_in(&cast, &project, &page).await?,
     };
     print_title(4, "What was recorded (data/events.jsonl, here without the ids)");
-    for line in scene.events() {
+    for line in project.events() {
         output::print(format_args!("   {}", shorten(&strip_control_chars(&line), 180)));
     }
     Ok(print_result(answer.as_deref(), &cast))
 }
 
 /// Prints the result. The demo has succeeded if the answer contains the secret of the page.
-fn print_result(answer: Option<&str>, cast: &DemoCast) -> ExitStatus {
-    let worked = answer.is_some_and(|answer| answer.contains(super::page::SECRET));
-    if !worked {
-        output::print_error(
+fn print_result(answer: Option<&str>, cast: &DemoCast) -> CommandResult {
+    if !answer.is_some_and(|answer| answer.contains(SECRET)) {
+        return Err(failure(
             "the answer of the page did not come back; run `adjutant doctor` to see why",
-        );
-        return ExitStatus::Failure;
+        ));
     }
     output::print(format_args!(
-        "\nIt worked: `main` could not fetch the page, `web-search` could, and `{}` came back.",
-        super::page::SECRET
+        "\nIt worked: `main` could not fetch the page, `web-search` could, and `{SECRET}` came back.\n\nNext:"
     ));
-    output::print("\nNext:");
     if cast.is_scripted {
         output::print(
             "   sign in to Claude Code (or set ANTHROPIC_API_KEY), and run the demo again with a real model",
         );
     }
-    output::print("   adjutant init              make a project of yours ready for Claude Code");
     output::print(
-        "   adjutant new my-agent      write your first agent, then: adjutant check · plan · run",
+        "   adjutant init              make a project of yours ready for Claude Code\n   \
+         adjutant new my-agent      write your first agent, then: adjutant check · plan · run\n   \
+         README.md, docs/           five minutes to your own agent, and everything else",
     );
-    output::print(
-        "   README.md, docs/           five minutes to your own agent, and everything else",
-    );
-    ExitStatus::Success
+    Ok(ExitStatus::Success)
 }
 
 fn print_title(number: u32, text: &str) {

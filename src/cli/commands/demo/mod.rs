@@ -2,8 +2,6 @@
 
 mod cast;
 mod command;
-mod install;
-mod page;
 mod play;
 mod project;
 mod stand_in;

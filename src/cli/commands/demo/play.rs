@@ -11,8 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio_util::sync::CancellationToken;
 
 use super::cast::DemoCast;
-use super::page::DemoPage;
-use super::project::DemoProject;
+use super::project::{DemoPage, DemoProject};
 use crate::claude::{MessageBlock, OutputFrame, ToolResult, parse_line, summarize_tool};
 use crate::cli::output;
 use crate::cli::runtime::lazy_gateway;

@@ -9,9 +9,8 @@ use similar::TextDiff;
 
 use super::changes::{self, FileChange, InitError, MAIN_PROMPT};
 use super::merge::SERVER_NAME;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::output;
+use crate::cli::output::error_with_causes;
+use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
 use crate::config::Settings;
 
 /// Make a project ready for Claude Code: server, hooks, a first agent, the list of subagents
@@ -36,22 +35,12 @@ pub(crate) struct InitArguments {
 }
 
 impl CliCommand for InitArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ActsOrChanges
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
-        match apply(settings, *self) {
-            Ok(changes) => {
-                print_report(settings, *self, &changes);
-                ExitStatus::Success
-            }
-            Err(error) => {
-                output::print_error(output::error_with_causes(&error));
-                output::print_message("nothing was changed");
-                ExitStatus::Failure
-            }
-        }
+    fn run(&self, settings: &Settings) -> CommandResult {
+        let changes = apply(settings, *self).map_err(|error| {
+            failure(format_args!("{}\nnothing was changed", error_with_causes(&error)))
+        })?;
+        print_report(settings, *self, &changes);
+        Ok(ExitStatus::Success)
     }
 }
 
@@ -65,7 +54,7 @@ pub(crate) fn refresh_section(settings: &Settings) {
         Ok(true) => output::print_message(format_args!("the list in {MAIN_PROMPT} was renewed")),
         Ok(false) | Err(InitError::NoSection) => {}
         Err(error) => {
-            output::print_message(format_args!("warning: {}", output::error_with_causes(&error)));
+            output::print_message(format_args!("warning: {}", error_with_causes(&error)));
         }
     }
 }

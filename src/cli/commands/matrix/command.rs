@@ -1,14 +1,18 @@
-//! `adjutant matrix`: prints the matrix as a table, JSON or HTML.
+//! `adjutant matrix`: prints the matrix as a table for the terminal, JSON or HTML.
+
+use std::iter;
 
 use clap::Args;
+use comfy_table::TableComponent;
 
-use super::build::{Matrix, MatrixFilter};
-use super::{page, table};
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
-use crate::cli::output;
+use super::build::{Matrix, MatrixCell, MatrixColumn, MatrixFilter, MatrixRow, RowKind};
+use super::page;
 use crate::cli::permissions_view::PermissionsView;
+use crate::cli::table::ruled_table;
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
 use crate::config::Settings;
+use crate::policy::Decision;
+use crate::util::{one_line, shorten};
 
 /// Show what every agent may use: servers, tools and built-in tools, each with its rule
 ///
@@ -36,34 +40,71 @@ pub(crate) struct MatrixArguments {
 }
 
 impl CliCommand for MatrixArguments {
-    fn access(&self) -> CommandAccess {
-        CommandAccess::ReadsOnly
-    }
-
-    fn run(&self, settings: &Settings) -> ExitStatus {
+    fn run(&self, settings: &Settings) -> CommandResult {
         let rights = PermissionsView::load(settings);
-        if let Err(reason) = &rights.rules {
-            output::print_error(reason);
-            return ExitStatus::Usage;
-        }
+        rights.rules().map_err(usage)?;
         let filter = MatrixFilter { agents: &self.agent, servers: &self.server };
-        let matrix = match Matrix::build_checked(settings, &rights, &filter) {
-            Ok(matrix) => matrix,
-            Err(reason) => {
-                output::print_error(&reason);
-                return ExitStatus::Usage;
-            }
-        };
+        let matrix = Matrix::build_checked(settings, &rights, &filter).map_err(usage)?;
         for note in &matrix.notes {
             output::print_message(format_args!("note: {note}"));
         }
-        if self.json {
-            output::print_json(&matrix);
-        } else if self.html {
-            output::print(page::to_html(&matrix));
-        } else {
-            output::print(table::to_text(&matrix));
-        }
-        ExitStatus::Success
+        output::print_result(self.json, &matrix, || match self.html {
+            true => page::to_html(&matrix),
+            false => to_text(&matrix),
+        });
+        Ok(ExitStatus::Success)
     }
+}
+
+fn to_text(matrix: &Matrix) -> String {
+    if matrix.agents.is_empty() || matrix.rows.is_empty() {
+        return "nobody is granted anything: there are no agents, or nothing that they could use"
+            .to_owned();
+    }
+    let header = iter::once(String::new())
+        .chain(matrix.agents.iter().map(|column| clean_cell(&column.name)));
+    let mut table = ruled_table(header);
+    table
+        .remove_style(TableComponent::HorizontalLines)
+        .remove_style(TableComponent::MiddleIntersections);
+    for row in &matrix.rows {
+        let cells = row.cells.iter().zip(&matrix.agents);
+        let cells = cells.map(|(cell, agent)| format_cell(cell.as_ref(), agent));
+        table.add_row(iter::once(row_label(row)).chain(cells));
+    }
+    table.to_string()
+}
+
+fn row_label(row: &MatrixRow) -> String {
+    let tool = clean_cell(row.tool.as_deref().unwrap_or_default());
+    match (row.kind, &row.server) {
+        (RowKind::Server, Some(server)) => match &row.private_to {
+            Some(owner) => format!("{} (own server of {})", clean_cell(server), clean_cell(owner)),
+            None => clean_cell(server),
+        },
+        (RowKind::Builtin, _) => format!("builtin:{tool}"),
+        (RowKind::Server | RowKind::Tool | RowKind::Pattern | RowKind::OtherTools, _) => {
+            format!("  {tool}")
+        }
+    }
+}
+
+fn format_cell(cell: Option<&MatrixCell>, agent: &MatrixColumn) -> String {
+    let Some(cell) = cell else { return "·".to_owned() };
+    let word = match cell.decision {
+        Decision::Allow => "yes",
+        Decision::Deny => "no",
+    };
+    format!("{word}  {}", short_rule(cell, agent))
+}
+
+/// Returns the path of the rule without the agent's prefix, which the column header shows.
+pub(crate) fn short_rule(cell: &MatrixCell, agent: &MatrixColumn) -> String {
+    let own = [format!("agents.{}.", agent.name), format!("agents[\"{}\"].", agent.name)];
+    let short = own.iter().find_map(|own| cell.rule.strip_prefix(own.as_str()));
+    clean_cell(short.unwrap_or(&cell.rule))
+}
+
+fn clean_cell(text: &str) -> String {
+    one_line(&shorten(text, 80))
 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::build::{Matrix, MatrixCell, MatrixColumn, MatrixRow, RowKind};
-use super::table::short_rule;
+use super::command::short_rule;
 use crate::cli::html_page::{HtmlPage, page_text};
 use crate::policy::Decision;
 

@@ -1,13 +1,16 @@
-//! Text output of a run: times, steps, denials, usage and cost.
+//! Text output of runs: tables, one run with its steps, and the time of its phases as a bar chart.
 
 use std::fmt::Write;
 
 use comfy_table::Table;
 
-use crate::cli::format::{format_duration, format_time, format_usd, plural};
+use crate::cli::format::{format_age, format_duration, format_time, format_usd, plural};
 use crate::cli::table::{align_right, fit_width_around, plain_table};
 use crate::events::{RunTimeline, TimelineStep, TimelineStepKind};
+use crate::runs::RunEntry;
 use crate::util::{Timestamp, one_line, shorten};
+
+const MAX_BAR_WIDTH: f64 = 40.0;
 
 pub(crate) fn format_run(story: &RunTimeline) -> String {
     let mut text = String::new();
@@ -37,6 +40,26 @@ pub(crate) fn table(stories: &[RunTimeline]) -> Table {
             story.duration_ms.map_or_else(|| "-".to_owned(), format_duration),
             story.cost_usd.map_or_else(|| "-".to_owned(), format_usd),
             story.outcome.clone().unwrap_or_else(|| "running".to_owned()),
+        ]);
+    }
+    fit_width_around(&mut table, 0);
+    table
+}
+
+/// Formats the entries of the run registry: current runs or idle processes.
+pub(crate) fn registry_table(entries: &[RunEntry]) -> Table {
+    let mut table =
+        plain_table(["RUN", "AGENT", "CALLER", "SINCE", "PID", "TURNS", "COST", "DOING"]);
+    for entry in entries {
+        table.add_row([
+            entry.run.to_string(),
+            one_line(&entry.agent),
+            one_line(&entry.caller),
+            format_age(entry.since),
+            entry.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            entry.progress.turns.to_string(),
+            format_usd(entry.progress.cost_usd),
+            shorten(&one_line(&entry.progress.doing), 40),
         ]);
     }
     fit_width_around(&mut table, 0);
@@ -125,4 +148,29 @@ fn step_label(step: &TimelineStep) -> String {
 /// Returns the milliseconds between two timestamps; 0 if the clock was set back.
 pub(crate) fn elapsed_ms(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.duration_since(from).as_millis()).unwrap_or_default()
+}
+
+/// Formats one line per phase; `rest` is the time that no phase accounts for.
+pub(crate) fn format_timing(story: &RunTimeline) -> String {
+    let spans: Vec<(&str, f64)> = story
+        .timing_ms
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)))
+        .collect();
+    if spans.is_empty() {
+        return "no timing is recorded: the run goes on, or an earlier version made it".to_owned();
+    }
+    let known: f64 = spans.iter().map(|(_, time)| time).sum();
+    let whole =
+        story.duration_ms.and_then(|time| u32::try_from(time).ok()).map_or(known, f64::from);
+    let rest = (whole - known).max(0.0);
+    let mut lines = String::new();
+    for (name, time) in spans.into_iter().chain([("rest", rest)]) {
+        let share = (time / whole.max(0.1) * MAX_BAR_WIDTH).clamp(0.0, MAX_BAR_WIDTH);
+        let bar: String =
+            (0_u8..40).take_while(|column| f64::from(*column) < share).map(|_| '#').collect();
+        lines.push_str(&format!("{:<12} {time:>10.1} ms  {bar}\n", name.replace('_', " ")));
+    }
+    lines.push_str(&format!("{:<12} {whole:>10.1} ms", "in all"));
+    lines
 }

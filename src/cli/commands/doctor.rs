@@ -1,4 +1,4 @@
-//! Checks of `adjutant doctor`, in order, and the round trip to the model.
+//! `adjutant doctor`: checks the requirements of a delegation: program, credentials, files, servers, one round trip.
 
 use std::fs;
 use std::path::Path;
@@ -6,19 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::future::join_all;
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::finding::{DoctorFinding, FindingState, bad, good, warned};
-use super::servers::{CheckDepth, check_servers};
 use crate::catalog::Snapshot;
-use crate::cli::command::{CliCommand, CommandAccess};
-use crate::cli::exit_status::ExitStatus;
+use crate::cli::format::{format_usd, plural};
 use crate::cli::runtime::lazy_gateway;
-use crate::cli::{output, runtime};
+use crate::cli::table::wrap_behind_heading;
+use crate::cli::{CliCommand, CommandAccess, CommandResult, ExitStatus, output, runtime};
 use crate::config::Settings;
 use crate::delegation::{
     NoApprover, Orchestrator, ProgramCache, RunRequest, StatusSender, find_credentials,
 };
+use crate::gateway::{Gateway, ServerScope, ServerSpec};
 use crate::identity::Caller;
 use crate::outcome::Outcome;
 use crate::process::Shutdown;
@@ -40,35 +41,27 @@ pub(crate) struct DoctorArguments {
     json: bool,
 }
 
-impl CliCommand for DoctorArguments {
-    fn access(&self) -> CommandAccess {
+impl DoctorArguments {
+    pub(crate) fn access(&self) -> CommandAccess {
         // `--live` starts the servers with the user's secrets, and an agent.
         if self.live { CommandAccess::ActsOrChanges } else { CommandAccess::ReadsOnly }
     }
+}
 
-    fn run(&self, settings: &Settings) -> ExitStatus {
+impl CliCommand for DoctorArguments {
+    fn run(&self, settings: &Settings) -> CommandResult {
         runtime::block_on(async {
             let mut findings = vec![check_claude(settings).await, check_credentials()];
             findings.extend(check_project(settings));
-            findings.extend(
-                check_servers(
-                    settings,
-                    if self.live { CheckDepth::Live } else { CheckDepth::EntryOnly },
-                )
-                .await,
-            );
+            findings.extend(check_servers(settings, self.live).await);
             if self.live {
                 findings.push(check_round_trip(settings).await);
             }
-            if self.json {
-                output::print_json(&findings);
-            } else {
-                findings.iter().for_each(DoctorFinding::print);
-            }
-            match findings.iter().any(|finding| finding.state == FindingState::Bad) {
-                true => ExitStatus::Failure,
-                false => ExitStatus::Success,
-            }
+            output::print_result(self.json, &findings, || {
+                findings.iter().map(DoctorFinding::to_text).collect::<Vec<_>>().join("\n")
+            });
+            let is_bad = |finding: &DoctorFinding| finding.state == FindingState::Bad;
+            Ok(ExitStatus::success_if(!findings.iter().any(is_bad)))
         })
     }
 }
@@ -111,13 +104,10 @@ fn check_credentials() -> DoctorFinding {
 
 fn check_project(settings: &Settings) -> Vec<DoctorFinding> {
     let snapshot = Snapshot::load(settings);
-    let sound = snapshot.entries().iter().filter(|entry| entry.agent().is_some()).count();
-    let broken: Vec<&str> = snapshot
-        .entries()
-        .iter()
-        .filter(|entry| entry.agent().is_none())
-        .map(|entry| entry.name.as_str())
-        .collect();
+    let (sound, broken): (Vec<_>, Vec<_>) =
+        snapshot.entries().iter().partition(|entry| entry.agent().is_some());
+    let broken: Vec<&str> = broken.iter().map(|entry| entry.name.as_str()).collect();
+    let sound = sound.len();
     let agents = match (sound, broken.is_empty()) {
         (0, true) => {
             warned("agents", "there are none".to_owned(), "make one with `adjutant new NAME`")
@@ -196,8 +186,123 @@ async fn check_round_trip(settings: &Settings) -> DoctorFinding {
     match &report.outcome {
         Outcome::Answered(_) => {
             let cost = report.cost_usd.unwrap_or_default();
-            good("live", format!("an answer in {} ms for ${cost:.4}", report.duration_ms))
+            good("live", format!("an answer in {} ms for {}", report.duration_ms, format_usd(cost)))
         }
         Outcome::Failed(failure) => bad("live", failure.message.clone(), &failure.help),
     }
+}
+
+/// Checks all servers: one finding for the usable ones, one warning for each unusable one.
+///
+/// Only a warning, because an unusable server does not affect anything else.
+async fn check_servers(settings: &Settings, live: bool) -> Vec<DoctorFinding> {
+    let gateway = lazy_gateway(settings);
+    let unreadable = gateway.in_force().report.mcp_config.last_error.clone();
+    let mut findings: Vec<DoctorFinding> = unreadable
+        .map(|error| warned("servers", error, "run `adjutant check`"))
+        .into_iter()
+        .collect();
+    let mut well = Vec::new();
+    for (name, checked) in check_all(settings, &gateway, live).await {
+        match checked {
+            Ok(Some(tools)) => well.push(format!("{name} ({})", plural(tools, "tool"))),
+            Ok(None) => well.push(name),
+            Err(obstacle) => findings.push(warned(
+                "server",
+                format!("`{name}`: {obstacle}"),
+                "mend its entry, or what it needs; calls to it are SERVER_UNAVAILABLE until then",
+            )),
+        }
+    }
+    gateway.shutdown().await;
+    if !well.is_empty() {
+        let verb = if live { "answer" } else { "can be started" };
+        findings.insert(0, good("servers", format!("{verb}: {}", well.join(", "))));
+    }
+    findings
+}
+
+/// Checks the entries of all servers at once; with `live`, starts them and counts their tools.
+///
+/// The order of the result is that of the entries: `.mcp.json` and extensions, then the servers that agents declare.
+async fn check_all(
+    settings: &Settings,
+    gateway: &Arc<Gateway>,
+    live: bool,
+) -> Vec<(String, Result<Option<usize>, String>)> {
+    let shared = gateway.in_force().servers.entries().to_vec().into_iter();
+    let shared = shared.map(|entry| (entry.name, ServerScope::Shared, entry.spec));
+    let snapshot = Snapshot::load(settings);
+    let agents = snapshot.entries().iter().filter_map(|entry| entry.agent());
+    let private = agents.flat_map(|agent| {
+        let own = agent.servers.iter().filter_map(ServerSpec::from_entry);
+        own.map(|spec| {
+            let name = format!("{} of {}", spec.name, agent.name);
+            (name, ServerScope::Private(agent.name.to_string()), Ok(Arc::new(spec)))
+        })
+    });
+    let checks = shared.chain(private).map(|(name, scope, spec)| async move {
+        let check = async {
+            let spec = spec?;
+            match spec.start_obstacle(&settings.root) {
+                Some(obstacle) => Err(obstacle),
+                None if !live => Ok(None),
+                None => {
+                    let server = gateway.downstreams().get_or_create(scope, &spec);
+                    let tools = server.tools().await.map_err(|error| error.to_string())?;
+                    Ok(Some(tools.tools.len()))
+                }
+            }
+        };
+        (name, check.await)
+    });
+    join_all(checks).await
+}
+
+/// Result of one check.
+#[derive(Debug, Serialize)]
+struct DoctorFinding {
+    what: &'static str,
+    state: FindingState,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum FindingState {
+    Good,
+    Warned,
+    Bad,
+}
+
+impl DoctorFinding {
+    fn to_text(&self) -> String {
+        let mark = match self.state {
+            FindingState::Good => "ok  ",
+            FindingState::Warned => "warn",
+            FindingState::Bad => "BAD ",
+        };
+        let found = wrap_behind_heading(&format!("{mark}  {:<12} ", self.what), &self.found);
+        match &self.advice {
+            None => found,
+            Some(advice) => {
+                let heading = format!("      {:<12} → ", "");
+                format!("{found}\n{}", wrap_behind_heading(&heading, advice))
+            }
+        }
+    }
+}
+
+fn good(what: &'static str, found: String) -> DoctorFinding {
+    DoctorFinding { what, state: FindingState::Good, found, advice: None }
+}
+
+fn warned(what: &'static str, found: String, advice: &str) -> DoctorFinding {
+    DoctorFinding { what, state: FindingState::Warned, found, advice: Some(advice.to_owned()) }
+}
+
+fn bad(what: &'static str, found: String, advice: &str) -> DoctorFinding {
+    DoctorFinding { what, state: FindingState::Bad, found, advice: Some(advice.to_owned()) }
 }

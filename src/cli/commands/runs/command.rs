@@ -1,0 +1,210 @@
+//! `adjutant runs`: lists, shows and stops runs.
+
+use std::io;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::{page, text};
+use crate::cli::{
+    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output,
+};
+use crate::config::Settings;
+use crate::events::{RunTimeline, event_path, read_timelines};
+use crate::runs::{RunEntry, RunRegistry, StopOutcome, stop_run};
+use crate::util::{RunId, one_line};
+
+/// Show what is running or has run, and end it
+#[derive(Debug, Subcommand)]
+#[command(
+    after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs show last\n  adjutant runs stop 8f3a"
+)]
+pub(crate) enum RunsCommand {
+    /// Show what is running: agent, since when, what it does, pid, cost so far
+    ///
+    /// From any terminal, whichever `adjutant` of this project started it. Exit code 0.
+    #[command(
+        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs list --json | jq -r '.[].run'\n  adjutant runs list --all"
+    )]
+    List {
+        /// Show the newest 50 of the record, those that are over too, and processes that wait for a call
+        #[arg(long)]
+        all: bool,
+        /// Print JSON for a program
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one run: a time line with durations, tools, refusals and cost
+    ///
+    /// From what data/events.jsonl has, for runs that are over and for those that go on. Exit code 0; 1 if there is no such run,
+    /// or more than one.
+    #[command(
+        after_long_help = "Examples:\n  adjutant runs show last\n  adjutant runs show 8f3a --html > run.html"
+    )]
+    Show(ShowArguments),
+    /// End a run; its caller is told that it was cancelled
+    ///
+    /// Exit code 0; 1 if there is no such run, or more than one.
+    #[command(after_long_help = "Example:\n  adjutant runs stop 8f3a")]
+    Stop {
+        /// The run's id, or as much of its beginning or end as makes it unique
+        run: String,
+    },
+}
+
+/// `adjutant runs show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArguments {
+    /// The run's id, or as much of its beginning or end as makes it unique; `last` for the newest
+    run: String,
+    /// Print JSON for a program
+    #[arg(long, conflicts_with = "html")]
+    json: bool,
+    /// Print a page with a picture of the tree and the time line; it needs nothing but itself
+    #[arg(long)]
+    html: bool,
+    /// Print where the time of the call went
+    #[arg(long, conflicts_with_all = ["html", "json"])]
+    timing: bool,
+}
+
+impl RunsCommand {
+    pub(crate) fn access(&self) -> CommandAccess {
+        match self {
+            Self::List { .. } | Self::Show(_) => CommandAccess::ReadsOnly,
+            Self::Stop { .. } => CommandAccess::ActsOrChanges,
+        }
+    }
+}
+
+impl CliCommand for RunsCommand {
+    fn run(&self, settings: &Settings) -> CommandResult {
+        match self {
+            Self::List { all: true, json } => list_recorded(settings, *json),
+            Self::List { all: false, json } => list(settings, *json),
+            Self::Show(arguments) => show(settings, arguments),
+            Self::Stop { run } => stop(settings, run),
+        }
+    }
+}
+
+fn registry_entries(settings: &Settings) -> io::Result<Vec<RunEntry>> {
+    RunRegistry::at(&settings.data_dir()).list()
+}
+
+fn list(settings: &Settings, json: bool) -> CommandResult {
+    let mut entries = registry_entries(settings)?;
+    entries.retain(|entry| !entry.idle);
+    output::print_list(json, &entries, "nothing is running", || text::registry_table(&entries));
+    Ok(ExitStatus::Success)
+}
+
+/// Prints the newest 50 recorded runs, newest first, and the idle processes: warm ones, and live ones that keep a
+/// session.
+fn list_recorded(settings: &Settings, json: bool) -> CommandResult {
+    const MAX_RUNS: usize = 50;
+    let mut idle = registry_entries(settings)?;
+    idle.retain(|entry| entry.idle);
+    let mut runs = recorded_runs(settings)?;
+    runs.reverse();
+    runs.truncate(MAX_RUNS);
+    if json {
+        let runs = runs.iter().map(Listed::Run);
+        output::print_json(&runs.chain(idle.iter().map(Listed::Idle)).collect::<Vec<_>>());
+        return Ok(ExitStatus::Success);
+    }
+    output::print_list(false, &runs, "no run is recorded", || text::table(&runs));
+    if !idle.is_empty() {
+        output::print_message("these processes wait for a call:");
+        output::print(text::registry_table(&idle));
+    }
+    Ok(ExitStatus::Success)
+}
+
+/// An element of `runs list --all --json`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Listed<'a> {
+    Run(&'a RunTimeline),
+    Idle(&'a RunEntry),
+}
+
+fn recorded_runs(settings: &Settings) -> Result<Vec<RunTimeline>, CommandError> {
+    read_timelines(&event_path(&settings.data_dir()), None)
+        .map_err(|error| failure(format_args!("the events cannot be read: {error}")))
+}
+
+fn show(settings: &Settings, arguments: &ShowArguments) -> CommandResult {
+    let runs = recorded_runs(settings)?;
+    let run = match arguments.run.as_str() {
+        "last" => runs.last().ok_or_else(|| not_recorded("last"))?,
+        wanted => the_only(wanted, &runs, |run| run.run_id)?.ok_or_else(|| not_recorded(wanted))?,
+    };
+    output::print_result(arguments.json, run, || match (arguments.timing, arguments.html) {
+        (true, _) => text::format_timing(run),
+        (false, true) => page::to_html(run, &related_runs(run, &runs)),
+        (false, false) => text::format_run(run).trim_end().to_owned(),
+    });
+    Ok(ExitStatus::Success)
+}
+
+fn not_recorded(wanted: &str) -> CommandError {
+    let wanted = one_line(wanted);
+    failure(format_args!("no run `{wanted}` is recorded: `adjutant runs list --all` shows what is"))
+}
+
+/// Returns the runs of the same main session, including this one.
+fn related_runs<'a>(run: &RunTimeline, runs: &'a [RunTimeline]) -> Vec<&'a RunTimeline> {
+    let session = run.caller_field("session_id");
+    let is_near = |other: &&RunTimeline| {
+        other.run_id == run.run_id
+            || (session.is_some() && other.caller_field("session_id") == session)
+    };
+    runs.iter().filter(is_near).collect()
+}
+
+fn stop(settings: &Settings, wanted: &str) -> CommandResult {
+    let registry = RunRegistry::at(&settings.data_dir());
+    let entries = registry.list()?;
+    let entry = the_only(wanted, &entries, |entry| entry.run)?.ok_or_else(|| {
+        let wanted = one_line(wanted);
+        failure(format_args!("no run `{wanted}` is going on: `adjutant runs list` shows what is"))
+    })?;
+    let run = entry.run;
+    match stop_run(&registry, entry) {
+        Ok(StopOutcome::Ended) => {
+            let agent = one_line(&entry.agent);
+            output::print_message(format_args!("run {run} of `{agent}` is over"));
+            Ok(ExitStatus::Success)
+        }
+        Ok(StopOutcome::Survived) => Err(failure(format_args!(
+            "run {run} did not end: look at process {} and try again",
+            entry.pid.unwrap_or_default()
+        ))),
+        Err(error) => Err(failure(format_args!("run {run} could not be told to stop: {error}"))),
+    }
+}
+
+/// Returns the run with this id or part of it, or `None` if there is none. Several such runs are an error.
+fn the_only<'a, T>(
+    wanted: &str,
+    runs: &'a [T],
+    id: impl Fn(&T) -> RunId,
+) -> Result<Option<&'a T>, CommandError> {
+    let mut found = runs.iter().filter(|run| matches_run_id(wanted, id(run)));
+    let (first, others) = (found.next(), found.count());
+    if others == 0 {
+        return Ok(first);
+    }
+    let (wanted, count) = (one_line(wanted), others + 1);
+    Err(failure(format_args!("`{wanted}` could be any of {count} runs: give more of the id")))
+}
+
+/// Returns true if `wanted` is the id of the run, or a prefix or suffix of it, with or without dashes.
+///
+/// Suffixes count because ids begin with the time: those of one minute differ only at the end.
+pub(crate) fn matches_run_id(wanted: &str, run: RunId) -> bool {
+    let id = run.to_string();
+    let wanted = &wanted.replace('-', "");
+    !wanted.is_empty() && (id.starts_with(wanted) || id.ends_with(wanted))
+}

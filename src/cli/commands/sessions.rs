@@ -1,0 +1,337 @@
+//! `adjutant sessions`: lists, shows, forgets and prunes agent sessions.
+
+use std::iter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Subcommand;
+use comfy_table::Table;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::catalog::Snapshot;
+use crate::cli::format::{format_age, format_time, format_usd, plural};
+use crate::cli::output::error_with_causes;
+use crate::cli::table::{fit_width_around, plain_table};
+use crate::cli::{
+    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output, usage,
+};
+use crate::config::Settings;
+use crate::sessions::{
+    ListedSession, Session, SessionError, SessionName, SessionState, SessionStore, Speaker,
+    TicketHolder, TranscriptMessage, last_messages, locate_transcript,
+};
+use crate::util::{now, one_line, parse_age, shorten};
+
+/// Show the conversations of agents with `session: true`, and forget them
+#[derive(Debug, Subcommand)]
+#[command(
+    after_long_help = "Examples:\n  adjutant sessions list\n  adjutant sessions show github@pr-42"
+)]
+pub(crate) enum SessionsCommand {
+    /// Show all conversations: how far they have come, what they cost, who is using them
+    ///
+    /// Exit code 0.
+    #[command(
+        after_long_help = "Examples:\n  adjutant sessions list\n  adjutant sessions list --json | jq -r '.[].session_id'"
+    )]
+    List {
+        /// Print JSON for a program
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one conversation and the last things said in it
+    ///
+    /// Exit code 0; 2 if there is none of that name.
+    #[command(
+        after_long_help = "Examples:\n  adjutant sessions show github\n  adjutant sessions show github@pr-42 --last 20"
+    )]
+    Show {
+        /// Its name: an agent, or `agent@key`
+        #[arg(value_name = "AGENT[@KEY]")]
+        name: SessionName,
+        /// How many of the last things said
+        #[arg(long, default_value_t = 6, value_name = "N")]
+        last: usize,
+        /// Print JSON for a program
+        #[arg(long)]
+        json: bool,
+    },
+    /// Forget conversations: the next call begins a new one
+    ///
+    /// Transcripts stay with Claude Code; their places are said. A conversation in use is left alone.
+    /// Exit code 0 if all are forgotten; 1 if one is in use; 2 if there is none of that name.
+    #[command(after_long_help = "Example:\n  adjutant sessions forget github@pr-42")]
+    Forget {
+        /// Their names: an agent, or `agent@key`
+        #[arg(value_name = "AGENT[@KEY]", required = true)]
+        names: Vec<SessionName>,
+        /// Print JSON for a program
+        #[arg(long)]
+        json: bool,
+    },
+    /// Forget the conversations that nobody has used for long; shows them first and asks
+    ///
+    /// Exit code 0 if they are forgotten or there are none; 1 if nothing was changed.
+    #[command(
+        after_long_help = "Examples:\n  adjutant sessions prune --older-than 30d\n  adjutant sessions prune --yes"
+    )]
+    Prune {
+        /// Unused for longer than this, such as `30d` [default: `session_retention` of agents/defaults.yaml]
+        #[arg(long, value_name = "AGE", value_parser = age)]
+        older_than: Option<Duration>,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        /// Print JSON for a program; changes something only together with `--yes`
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// A session as JSON: the stored fields and the run that uses the session.
+#[derive(Serialize)]
+struct SessionReport<'a> {
+    #[serde(flatten)]
+    conversation: &'a Session,
+    in_use_by: Option<&'a TicketHolder>,
+}
+
+impl<'a> SessionReport<'a> {
+    fn new(listed: &'a ListedSession) -> Self {
+        Self { conversation: &listed.session, in_use_by: listed.holder.as_ref() }
+    }
+}
+
+#[derive(Serialize)]
+struct SessionRow<'a> {
+    #[serde(flatten)]
+    listed: SessionReport<'a>,
+    transcript: Option<PathBuf>,
+    last: Vec<TranscriptMessage>,
+}
+
+impl SessionsCommand {
+    pub(crate) fn access(&self) -> CommandAccess {
+        match self {
+            Self::List { .. } | Self::Show { .. } => CommandAccess::ReadsOnly,
+            Self::Forget { .. } | Self::Prune { .. } => CommandAccess::ActsOrChanges,
+        }
+    }
+}
+
+impl CliCommand for SessionsCommand {
+    fn run(&self, settings: &Settings) -> CommandResult {
+        let store = SessionStore::open(&settings.data_dir());
+        match self {
+            Self::List { json } => list(&store, *json),
+            Self::Show { name, last, json } => show(&store, name, *last, *json),
+            Self::Forget { names, json } => forget(&store, names, *json),
+            Self::Prune { older_than, yes, json } => {
+                let retention = || Snapshot::load(settings).orchestration().session_retention;
+                let age = older_than.or_else(retention).ok_or_else(|| {
+                    usage(
+                        "how long is long? give `--older-than 30d`, or write `session_retention: 30d` into \
+                         agents/defaults.yaml",
+                    )
+                })?;
+                prune(&store, age, *yes, *json)
+            }
+        }
+    }
+}
+
+fn list(store: &SessionStore, json: bool) -> CommandResult {
+    let listing = store.list().map_err(failed)?;
+    print_warnings(&listing.notes);
+    let reports: Vec<_> = listing.sessions.iter().map(SessionReport::new).collect();
+    output::print_list(json, &reports, "there are no conversations", || table(&listing.sessions));
+    Ok(ExitStatus::Success)
+}
+
+fn show(store: &SessionStore, name: &SessionName, last: usize, json: bool) -> CommandResult {
+    let listing = store.list().map_err(failed)?;
+    print_warnings(&listing.notes);
+    let session = listing.sessions.iter().find(|listed| listed.session.name() == *name);
+    let session = session.ok_or_else(|| unknown_session(name))?;
+    let transcript = find_transcript(&session.session);
+    let last = transcript.as_deref().map_or_else(Vec::new, |path| read_messages(path, last));
+    let row = SessionRow { listed: SessionReport::new(session), transcript, last };
+    output::print_result(json, &row, || {
+        let details = format_details(session, row.transcript.as_deref());
+        let messages = row.last.iter().map(format_message);
+        iter::once(details).chain(messages).collect::<Vec<_>>().join("\n")
+    });
+    Ok(ExitStatus::Success)
+}
+
+fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> CommandResult {
+    let forgotten = store.forget(names).map_err(failed)?;
+    for (name, holder) in &forgotten.busy {
+        output::print_error(format_args!("`{name}` is in use by {holder}, and was left as it is"));
+    }
+    for name in &forgotten.unknown {
+        output::print_error(unknown_session(name).message);
+    }
+    let gone = &forgotten.removed;
+    if json {
+        output::print_json(&json!({ "forgotten": names_of(gone.iter()) }));
+    } else {
+        gone.iter().for_each(|gone| output::print(format_forgotten(gone)));
+    }
+    Ok(match (forgotten.unknown.is_empty(), forgotten.busy.is_empty()) {
+        (false, _) => ExitStatus::Usage,
+        (true, all_free) => ExitStatus::success_if(all_free),
+    })
+}
+
+/// Forgets the sessions unused for `age`. Without `confirmed` the user is asked, or with `json` nothing is changed.
+fn prune(store: &SessionStore, age: Duration, confirmed: bool, json: bool) -> CommandResult {
+    let before = now().checked_sub(age).map_err(|_| failure("nothing is that old"))?;
+    let listing = store.unused_since(before).map_err(failed)?;
+    print_warnings(&listing.notes);
+    let mut idle = listing.sessions;
+    idle.retain(|listed| listed.holder.is_none());
+    let names: Vec<SessionName> = idle.iter().map(|listed| listed.session.name()).collect();
+    if !json {
+        if idle.is_empty() {
+            output::print_message("no conversation is that old");
+            return Ok(ExitStatus::Success);
+        }
+        output::print(table(&idle));
+    }
+    let count = plural(idle.len(), "conversation");
+    let question = format!("forget {count}? Their transcripts stay with Claude Code.");
+    if !confirmed && !json && !output::confirm(question) {
+        return Err(failure("nothing was changed; `--yes` forgets them without a question"));
+    }
+    let mut forgotten = Vec::new();
+    if confirmed || !json {
+        forgotten = store.forget(&names).map_err(failed)?.removed;
+    }
+    if json {
+        let plan = names_of(idle.iter().map(|listed| &listed.session));
+        output::print_json(&json!({ "plan": plan, "forgotten": names_of(forgotten.iter()) }));
+        return Ok(ExitStatus::success_if(confirmed || plan.is_empty()));
+    }
+    let count = plural(forgotten.len(), "conversation");
+    output::print_message(format_args!("{count} forgotten"));
+    Ok(ExitStatus::Success)
+}
+
+fn names_of<'s>(sessions: impl Iterator<Item = &'s Arc<Session>>) -> Vec<String> {
+    sessions.map(|session| session.name().to_string()).collect()
+}
+
+fn print_warnings(notes: &[String]) {
+    for note in notes {
+        output::print_message(format_args!("warning: {note}"));
+    }
+}
+
+fn failed(error: SessionError) -> CommandError {
+    failure(error_with_causes(&error))
+}
+
+fn unknown_session(name: &SessionName) -> CommandError {
+    usage(format_args!(
+        "there is no conversation `{name}`; `adjutant sessions list` shows those there are"
+    ))
+}
+
+fn age(text: &str) -> Result<Duration, String> {
+    parse_age(text)
+        .ok_or_else(|| "an age is a number and a unit, such as `30d`, `12h` or `45m`".to_owned())
+}
+
+fn read_messages(transcript: &Path, last: usize) -> Vec<TranscriptMessage> {
+    last_messages(transcript, last).unwrap_or_else(|error| {
+        output::print_error(format_args!("the transcript cannot be read: {error}"));
+        Vec::new()
+    })
+}
+
+fn table(listed: &[ListedSession]) -> Table {
+    let mut table = plain_table(["CONVERSATION", "STATE", "TURNS", "COST", "LAST USED", "SESSION"]);
+    for one in listed {
+        let conversation = &one.session;
+        table.add_row([
+            conversation.name().to_string(),
+            state(one).to_owned(),
+            conversation.turns.to_string(),
+            format_usd(conversation.cost_usd),
+            format!("{} ago", format_age(conversation.last_used)),
+            conversation.session_id.to_string(),
+        ]);
+    }
+    fit_width_around(&mut table, 5);
+    table
+}
+
+fn format_details(listed: &ListedSession, transcript: Option<&Path>) -> String {
+    let conversation = &listed.session;
+    let use_now =
+        listed.holder.as_ref().map_or_else(String::new, |holder| format!(", by {holder}"));
+    let place = transcript.map_or_else(
+        || "not found: Claude Code does not have this conversation any more".to_owned(),
+        |path| one_line(&path.to_string_lossy()),
+    );
+    let rows = [
+        ("conversation", conversation.name().to_string()),
+        ("state", format!("{}{use_now}", state(listed))),
+        ("session", conversation.session_id.to_string()),
+        ("turns", format!("{}, {} in all", conversation.turns, format_usd(conversation.cost_usd))),
+        ("created", format_time(conversation.created)),
+        (
+            "last used",
+            format!(
+                "{}, {} ago",
+                format_time(conversation.last_used),
+                format_age(conversation.last_used)
+            ),
+        ),
+        ("last run", conversation.last_run.to_string()),
+        ("folder", one_line(&conversation.folder)),
+        ("contract", shorten(&one_line(&conversation.contract), 80)),
+        ("transcript", place),
+    ];
+    rows.map(|(name, value)| format!("{name:<14}{value}")).join("\n")
+}
+
+fn format_message(exchange: &TranscriptMessage) -> String {
+    let who = match exchange.speaker {
+        Speaker::Caller => "caller",
+        Speaker::Agent => "agent",
+    };
+    let at = exchange.at.map_or_else(String::new, |at| format!(", {}", format_time(at)));
+    format!("\n[{who}{at}]\n{}", exchange.text)
+}
+
+/// Formats a forgotten session with the path of its transcript, which is kept.
+fn format_forgotten(gone: &Session) -> String {
+    let place = find_transcript(gone).map_or_else(String::new, |path| {
+        format!("; its transcript stays at {}", one_line(&path.to_string_lossy()))
+    });
+    format!(
+        "forgot `{}`: {} turns since {}, {}{place}",
+        gone.name(),
+        gone.turns,
+        format_time(gone.created),
+        format_usd(gone.cost_usd)
+    )
+}
+
+fn find_transcript(conversation: &Session) -> Option<PathBuf> {
+    let (config_dir, folder) =
+        (Path::new(&conversation.config_dir), Path::new(&conversation.folder));
+    locate_transcript(config_dir, folder, conversation.session_id)
+}
+
+fn state(listed: &ListedSession) -> &'static str {
+    match (&listed.holder, listed.session.state) {
+        (Some(_), _) => "in use",
+        (None, SessionState::Ready) => "ready",
+        (None, SessionState::Starting) => "never completed",
+    }
+}
