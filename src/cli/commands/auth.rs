@@ -217,10 +217,10 @@ impl AuthRow {
                     SignInStatus::Ended => "ended",
                 };
                 row.kept_in = record.ended.is_none().then(|| record.storage_name());
-                row.detail = record.ended.clone();
+                row.detail.clone_from(&record.ended);
                 row.expires_at = record.expires_at;
                 row.renewable = record.renewable;
-                row.scopes = record.scopes.clone();
+                row.scopes.clone_from(&record.scopes);
             }
             Err(error) => (row.state, row.detail) = ("unknown", Some(error.to_string())),
         }
@@ -352,12 +352,11 @@ fn list_subjects(settings: &Settings) -> Result<Vec<SignInSubject<'_>>, String> 
         if !needs_sign_in(&spec.launch) {
             continue;
         }
-        let accounts: BTreeSet<Option<&String>> = match spec.oauth.per_agent {
-            false => [None].into(),
-            true => {
-                let own = signed_in.iter().filter(|record| record.server == spec.name);
-                own.map(|record| record.agent.as_ref()).filter(Option::is_some).collect()
-            }
+        let accounts: BTreeSet<Option<&String>> = if spec.oauth.per_agent {
+            let own = signed_in.iter().filter(|record| record.server == spec.name);
+            own.filter_map(|record| record.agent.as_ref()).map(Some).collect()
+        } else {
+            [None].into()
         };
         subjects.extend(accounts.into_iter().map(|agent| SignInSubject {
             settings,

@@ -71,21 +71,21 @@ impl ExtensionsCommand {
 impl CliCommand for ExtensionsCommand {
     fn run(&self, settings: &Settings) -> CommandResult {
         match self {
-            Self::List { json } => list(settings, *json),
-            Self::Check => check(settings),
+            Self::List { json } => Ok(list(settings, *json)),
+            Self::Check => Ok(check(settings)),
             Self::Add { path } => add(settings, path),
             Self::Remove { name } => remove(settings, name),
         }
     }
 }
 
-fn list(settings: &Settings, json: bool) -> CommandResult {
+fn list(settings: &Settings, json: bool) -> ExitStatus {
     let snapshot = Snapshot::load(settings);
     let reports: Vec<_> =
         snapshot.extensions().iter().map(|each| extension_json(settings, each)).collect();
     let none = "there are no extensions: `adjutant extensions add PATH` brings one";
     output::print_list(json, &reports, none, || table(snapshot.extensions()));
-    Ok(ExitStatus::Success)
+    ExitStatus::Success
 }
 
 fn extension_json(settings: &Settings, extension: &Extension) -> Value {
@@ -140,13 +140,13 @@ fn cells(extension: &Extension) -> [String; 5] {
     .map(|cell| strip_control_chars(&cell))
 }
 
-fn check(settings: &Settings) -> CommandResult {
+fn check(settings: &Settings) -> ExitStatus {
     let snapshot = Snapshot::load(settings);
     let found = collect_diagnostics(&snapshot, |_| true);
     diagnostics::print(&found, &settings.root);
     let number = plural(snapshot.extensions().len(), "extension");
     output::print(format_args!("{number} checked: {}", diagnostics::format_counts(&found)));
-    Ok(ExitStatus::success_if(!found.iter().any(Diagnostic::is_error)))
+    ExitStatus::success_if(!found.iter().any(Diagnostic::is_error))
 }
 
 /// Returns the diagnostics of the extensions that `wanted` accepts: manifests and agents.

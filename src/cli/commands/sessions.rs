@@ -143,7 +143,7 @@ impl CliCommand for SessionsCommand {
 }
 
 fn list(store: &SessionStore, json: bool) -> CommandResult {
-    let listing = store.list().map_err(failed)?;
+    let listing = store.list().map_err(|error| failed(&error))?;
     print_warnings(&listing.notes);
     let reports: Vec<_> = listing.sessions.iter().map(SessionReport::new).collect();
     output::print_list(json, &reports, "there are no conversations", || table(&listing.sessions));
@@ -151,7 +151,7 @@ fn list(store: &SessionStore, json: bool) -> CommandResult {
 }
 
 fn show(store: &SessionStore, name: &SessionName, last: usize, json: bool) -> CommandResult {
-    let listing = store.list().map_err(failed)?;
+    let listing = store.list().map_err(|error| failed(&error))?;
     print_warnings(&listing.notes);
     let session = listing.sessions.iter().find(|listed| listed.session.name() == *name);
     let session = session.ok_or_else(|| unknown_session(name))?;
@@ -167,7 +167,7 @@ fn show(store: &SessionStore, name: &SessionName, last: usize, json: bool) -> Co
 }
 
 fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> CommandResult {
-    let forgotten = store.forget(names).map_err(failed)?;
+    let forgotten = store.forget(names).map_err(|error| failed(&error))?;
     for (name, holder) in &forgotten.busy {
         output::print_error(format_args!("`{name}` is in use by {holder}, and was left as it is"));
     }
@@ -178,7 +178,9 @@ fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> CommandRes
     if json {
         output::print_json(&json!({ "forgotten": names_of(gone.iter()) }));
     } else {
-        gone.iter().for_each(|gone| output::print(format_forgotten(gone)));
+        for session in gone {
+            output::print(format_forgotten(session));
+        }
     }
     Ok(match (forgotten.unknown.is_empty(), forgotten.busy.is_empty()) {
         (false, _) => ExitStatus::Usage,
@@ -189,7 +191,7 @@ fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> CommandRes
 /// Forgets the sessions unused for `age`. Without `confirmed` the user is asked, or with `json` nothing is changed.
 fn prune(store: &SessionStore, age: Duration, confirmed: bool, json: bool) -> CommandResult {
     let before = now().checked_sub(age).map_err(|_| failure("nothing is that old"))?;
-    let listing = store.unused_since(before).map_err(failed)?;
+    let listing = store.unused_since(before).map_err(|error| failed(&error))?;
     print_warnings(&listing.notes);
     let mut idle = listing.sessions;
     idle.retain(|listed| listed.holder.is_none());
@@ -208,7 +210,7 @@ fn prune(store: &SessionStore, age: Duration, confirmed: bool, json: bool) -> Co
     }
     let mut forgotten = Vec::new();
     if confirmed || !json {
-        forgotten = store.forget(&names).map_err(failed)?.removed;
+        forgotten = store.forget(&names).map_err(|error| failed(&error))?.removed;
     }
     if json {
         let plan = names_of(idle.iter().map(|listed| &listed.session));
@@ -230,8 +232,8 @@ fn print_warnings(notes: &[String]) {
     }
 }
 
-fn failed(error: SessionError) -> CommandError {
-    failure(error_with_causes(&error))
+fn failed(error: &SessionError) -> CommandError {
+    failure(error_with_causes(error))
 }
 
 fn unknown_session(name: &SessionName) -> CommandError {
