@@ -1,13 +1,11 @@
 //! Builds the reply to a request: the next step of the script, in the format of the API.
 
-use std::time::Duration;
-
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::messages::{ScriptedMessage, find_script};
-use super::script::{ScriptRound, ScriptedFailure, parse_rounds};
+use super::script::{ScriptRound, parse_rounds};
 
 /// Reply of the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,68 +23,48 @@ pub enum ModelReply {
     BrokenStream,
 }
 
-/// Next step of a script.
-pub(crate) struct NextStep {
-    pub(crate) sleep: Duration,
-    pub(crate) failure: Option<ScriptedFailure>,
-    pub(crate) message: ScriptedMessage,
-}
-
-/// Returns the next step of the script in a request; without a script, the text `ok`.
-pub(crate) fn next_step(body: &Value) -> NextStep {
-    let place = find_script(body, |text| !parse_rounds(text).is_empty());
-    let Some(place) = place else { return from_message(ScriptedMessage::from_text("ok")) };
-    match parse_rounds(place.script).into_iter().nth(place.reply_count) {
-        Some(round) => from_round(round),
-        None if place.results.is_empty() => from_message(ScriptedMessage::from_text("done")),
-        None => from_message(ScriptedMessage::from_text(place.results.join("\n"))),
-    }
-}
-
-fn from_round(round: ScriptRound) -> NextStep {
-    let message =
-        ScriptedMessage { text: round.text.join("\n"), calls: round.calls, usage: round.usage };
-    NextStep { sleep: round.sleep, failure: round.failure, message }
-}
-
-fn from_message(message: ScriptedMessage) -> NextStep {
-    NextStep { sleep: Duration::ZERO, failure: None, message }
+/// Returns the next round of the script in a request; without a script, the text `ok`.
+pub(crate) fn next_round(body: &Value) -> ScriptRound {
+    let text = match find_script(body, |text| !parse_rounds(text).is_empty()) {
+        None => "ok".to_owned(),
+        Some(place) => match parse_rounds(place.script).into_iter().nth(place.reply_count) {
+            Some(round) => return round,
+            None if place.results.is_empty() => "done".to_owned(),
+            None => place.results.join("\n"),
+        },
+    };
+    ScriptRound { message: ScriptedMessage::from_text(text), ..ScriptRound::default() }
 }
 
 /// Formats a response that is not streamed.
 pub(crate) fn full_response(message: &ScriptedMessage, request: &Value) -> Value {
     let (read, written) = token_usage(message, request);
     let mut whole = message_head(request, read);
-    if let Some(fields) = whole.as_object_mut() {
-        fields.insert("content".into(), Value::Array(message.content_blocks()));
-        fields.insert("stop_reason".into(), message.stop_reason().into());
-        fields.insert("usage".into(), json!({"input_tokens": read, "output_tokens": written}));
-    }
+    whole["content"] = message.content_blocks().into();
+    whole["stop_reason"] = message.stop_reason().into();
+    whole["usage"] = json!({"input_tokens": read, "output_tokens": written});
     whole
 }
 
 /// Formats the events of a streamed response.
 pub(crate) fn stream_events(message: &ScriptedMessage, request: &Value) -> Vec<String> {
     let (read, written) = token_usage(message, request);
-    let mut events =
-        vec![sse_event(&json!({"type": "message_start", "message": message_head(request, read)}))];
+    let mut events = vec![json!({"type": "message_start", "message": message_head(request, read)})];
     for (index, block) in message.content_blocks().iter().enumerate() {
         let (empty, delta) = split_block(block);
-        events.push(sse_event(
-            &json!({"type": "content_block_start", "index": index, "content_block": empty}),
-        ));
-        events.push(sse_event(
-            &json!({"type": "content_block_delta", "index": index, "delta": delta}),
-        ));
-        events.push(sse_event(&json!({"type": "content_block_stop", "index": index})));
+        events.extend([
+            json!({"type": "content_block_start", "index": index, "content_block": empty}),
+            json!({"type": "content_block_delta", "index": index, "delta": delta}),
+            json!({"type": "content_block_stop", "index": index}),
+        ]);
     }
-    events.push(sse_event(&json!({
-        "type": "message_delta",
-        "delta": {"stop_reason": message.stop_reason(), "stop_sequence": null},
-        "usage": {"output_tokens": written},
-    })));
-    events.push(sse_event(&json!({"type": "message_stop"})));
-    events
+    let delta = json!({"stop_reason": message.stop_reason(), "stop_sequence": null});
+    let usage = json!({"output_tokens": written});
+    events.extend([
+        json!({"type": "message_delta", "delta": delta, "usage": usage}),
+        json!({"type": "message_stop"}),
+    ]);
+    events.iter().map(sse_event).collect()
 }
 
 /// Formats the status and body of an error.
@@ -171,16 +149,16 @@ mod tests {
     }
 
     fn reply_text(messages: &[Value]) -> String {
-        next_step(&json!({ "messages": messages })).message.text
+        next_round(&json!({ "messages": messages })).message.text
     }
 
     #[test]
     fn each_tool_result_advances_the_script() {
         let script = user_message(&json!("CALL a {}\nCALL b {}"));
-        let first = next_step(&json!({"messages": [script]})).message;
+        let first = next_round(&json!({"messages": [script]})).message;
         assert_eq!(first.calls[0].name, "a");
         let around = json!({"role": "system", "content": "today"});
-        let second = next_step(
+        let second = next_round(
             &json!({"messages": [script, around, tool_use_message(), tool_result_message("1")]}),
         )
         .message;
@@ -218,6 +196,6 @@ mod tests {
     #[test]
     fn a_request_without_a_script_gets_a_harmless_answer() {
         assert_eq!(reply_text(&[user_message(&json!("Write a title"))]), "ok");
-        assert_eq!(next_step(&json!({})).message.text, "ok");
+        assert_eq!(next_round(&json!({})).message.text, "ok");
     }
 }

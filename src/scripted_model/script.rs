@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Deserializer, Map, Value};
 
-use super::messages::ScriptedToolCall;
+use super::messages::{ScriptedMessage, ScriptedToolCall};
 
 /// Steps that produce one reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ScriptRound {
     pub(crate) sleep: Duration,
-    pub(crate) usage: Option<(u64, u64)>,
     pub(crate) failure: Option<ScriptedFailure>,
-    pub(crate) text: Vec<String>,
-    pub(crate) calls: Vec<ScriptedToolCall>,
+    pub(crate) message: ScriptedMessage,
 }
 
 /// HTTP error instead of a message.
@@ -26,56 +24,47 @@ pub(crate) struct ScriptedFailure {
     pub(crate) is_final: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum ScriptStep {
-    Say(String),
-    Call(Vec<ScriptedToolCall>),
-    Sleep(Duration),
-    Usage(u64, u64),
-    Fail(ScriptedFailure),
-}
-
-/// Parses the rounds of a script; empty if the text contains none.
+/// Parses the rounds of a script; empty if the text contains none. A call ends its round.
 pub(crate) fn parse_rounds(text: &str) -> Vec<ScriptRound> {
     let mut rounds = Vec::new();
     let mut round = ScriptRound::default();
-    let mut open = false;
-    for step in text.lines().filter_map(parse_step) {
-        open = true;
-        match step {
-            ScriptStep::Say(text) => round.text.push(text),
-            ScriptStep::Sleep(time) => round.sleep += time,
-            ScriptStep::Usage(read, written) => round.usage = Some((read, written)),
-            ScriptStep::Fail(failure) => round.failure = Some(failure),
-            ScriptStep::Call(calls) => {
-                round.calls = calls;
-                rounds.push(std::mem::take(&mut round));
-                open = false;
-            }
+    let mut is_open = false;
+    for line in text.lines() {
+        if round.add_step(line).is_none() {
+            continue;
+        }
+        is_open = round.message.calls.is_empty();
+        if !is_open {
+            rounds.push(std::mem::take(&mut round));
         }
     }
-    if open {
-        rounds.push(round);
-    }
+    rounds.extend(is_open.then_some(round));
     rounds
 }
 
-fn parse_step(line: &str) -> Option<ScriptStep> {
-    let (word, rest) = line.trim().split_once(' ')?;
-    let rest = rest.trim();
-    match word {
-        "SAY" => {
-            Some(ScriptStep::Say(serde_json::from_str(rest).unwrap_or_else(|_| rest.to_owned())))
+impl ScriptRound {
+    /// Adds the step of a line; `None` if the line has none.
+    fn add_step(&mut self, line: &str) -> Option<()> {
+        let (word, rest) = line.trim().split_once(' ')?;
+        let rest = rest.trim();
+        let message = &mut self.message;
+        match word {
+            "SAY" => {
+                let separator = if message.text.is_empty() { "" } else { "\n" };
+                let text = serde_json::from_str(rest).unwrap_or_else(|_| rest.to_owned());
+                message.text.push_str(&format!("{separator}{text}"));
+            }
+            "CALL" => message.calls = parse_calls(rest).filter(|calls| calls.len() == 1)?,
+            "PAR" => message.calls = parse_calls(rest)?,
+            "SLEEP" => self.sleep += Duration::try_from_secs_f64(rest.parse().ok()?).ok()?,
+            "USAGE" => {
+                let (read, written) = rest.split_once(' ')?;
+                message.usage = Some((read.parse().ok()?, written.trim().parse().ok()?));
+            }
+            "FAIL" => self.failure = Some(parse_failure(rest)?),
+            _ => return None,
         }
-        "CALL" => parse_calls(rest).filter(|calls| calls.len() == 1).map(ScriptStep::Call),
-        "PAR" => parse_calls(rest).map(ScriptStep::Call),
-        "SLEEP" => Duration::try_from_secs_f64(rest.parse().ok()?).ok().map(ScriptStep::Sleep),
-        "USAGE" => {
-            let (read, written) = rest.split_once(' ')?;
-            Some(ScriptStep::Usage(read.parse().ok()?, written.trim().parse().ok()?))
-        }
-        "FAIL" => parse_failure(rest).map(ScriptStep::Fail),
-        _ => None,
+        Some(())
     }
 }
 
@@ -136,17 +125,14 @@ mod tests {
     #[test]
     fn text_before_a_call_is_in_the_same_round() {
         let script = "<context>\nold\n</context>\nSAY one\n  CALL Bash {\"command\": \"ls ;; pwd\"}\nPAR a ;; b {\"x\": 1}\nplease\nSAY \"two\\nlines\"";
+        let round = |text: &str, calls| ScriptRound {
+            message: ScriptedMessage { text: text.to_owned(), calls, usage: None },
+            ..ScriptRound::default()
+        };
         let expected = [
-            ScriptRound {
-                text: vec!["one".into()],
-                calls: vec![call("Bash", json!({"command": "ls ;; pwd"}))],
-                ..ScriptRound::default()
-            },
-            ScriptRound {
-                calls: vec![call("a", json!({})), call("b", json!({"x": 1}))],
-                ..ScriptRound::default()
-            },
-            ScriptRound { text: vec!["two\nlines".into()], ..ScriptRound::default() },
+            round("one", vec![call("Bash", json!({"command": "ls ;; pwd"}))]),
+            round("", vec![call("a", json!({})), call("b", json!({"x": 1}))]),
+            round("two\nlines", vec![]),
         ];
         assert_eq!(parse_rounds(script), expected);
     }
@@ -155,10 +141,8 @@ mod tests {
     fn failure_sleep_and_usage_apply_to_the_next_round() {
         let expected = [ScriptRound {
             sleep: Duration::from_millis(500),
-            usage: Some((100, 20)),
             failure: Some(ScriptedFailure { status: 529, times: Some(2), is_final: false }),
-            text: vec!["ok".into()],
-            calls: vec![],
+            message: ScriptedMessage { usage: Some((100, 20)), ..ScriptedMessage::from_text("ok") },
         }];
         assert_eq!(parse_rounds("SLEEP 0.5\nUSAGE 100 20\nFAIL 529 x2\nSAY ok"), expected);
     }

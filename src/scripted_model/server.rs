@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
@@ -28,13 +28,15 @@ use crate::util::Mutex;
 /// Time between the last event of a broken stream and the reset of the connection.
 const BREAK_DELAY: Duration = Duration::from_millis(100);
 
+type SharedState = Arc<Mutex<ModelServerState>>;
 type ReplyHandler = Arc<dyn Fn(&Value) -> Option<ModelReply> + Send + Sync>;
 
 /// A scripted Messages API on 127.0.0.1; stopped when dropped.
 pub struct ScriptedModel {
     address: SocketAddr,
-    shared: Arc<ModelServerState>,
-    stop: Option<oneshot::Sender<()>>,
+    state: SharedState,
+    /// Stops the server when dropped.
+    _stop: oneshot::Sender<()>,
 }
 
 /// A received request.
@@ -52,11 +54,6 @@ pub struct RecordedRequest {
 
 #[derive(Default)]
 struct ModelServerState {
-    inner: Mutex<ModelServerInner>,
-}
-
-#[derive(Default)]
-struct ModelServerInner {
     requests: Vec<RecordedRequest>,
     delay: Duration,
     handler: Option<ReplyHandler>,
@@ -70,16 +67,16 @@ impl ScriptedModel {
         let listener = StdTcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(ModelServerState::default());
+        let state = Arc::default();
         let (stop, stopped) = oneshot::channel();
-        let router = router(Arc::clone(&shared));
+        let router = router(Arc::clone(&state));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("scripted-model".into()).spawn(move || {
             runtime.block_on(serve(listener, router, stopped));
             // Open streams must not keep the thread alive.
             runtime.shutdown_background();
         })?;
-        Ok(Self { address, shared, stop: Some(stop) })
+        Ok(Self { address, state, _stop: stop })
     }
 
     /// Returns the value for `ANTHROPIC_BASE_URL`.
@@ -89,19 +86,19 @@ impl ScriptedModel {
 
     /// Returns the requests to `/v1/messages` in order of arrival.
     pub fn requests(&self) -> Vec<RecordedRequest> {
-        let inner = self.shared.lock();
-        let messages = inner.requests.iter().filter(|request| request.is_message());
-        messages.cloned().collect()
+        let is_message =
+            |request: &RecordedRequest| request.path.split('?').next() == Some("/v1/messages");
+        self.state.lock().requests.iter().filter(|request| is_message(request)).cloned().collect()
     }
 
     /// Returns all requests in order of arrival.
     pub fn all_requests(&self) -> Vec<RecordedRequest> {
-        self.shared.lock().requests.clone()
+        self.state.lock().requests.clone()
     }
 
     /// Delays every reply.
     pub fn set_delay(&self, delay: Duration) {
-        self.shared.lock().delay = delay;
+        self.state.lock().delay = delay;
     }
 
     /// Calls `handler` first; the script applies if the handler returns `None`.
@@ -109,34 +106,16 @@ impl ScriptedModel {
         &self,
         handler: impl Fn(&Value) -> Option<ModelReply> + Send + Sync + 'static,
     ) {
-        self.shared.lock().handler = Some(Arc::new(handler));
-    }
-}
-
-impl Drop for ScriptedModel {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-    }
-}
-
-impl RecordedRequest {
-    fn is_message(&self) -> bool {
-        self.path.split('?').next() == Some("/v1/messages")
+        self.state.lock().handler = Some(Arc::new(handler));
     }
 }
 
 impl ModelServerState {
-    fn lock(&self) -> MutexGuard<'_, ModelServerInner> {
-        self.inner.lock()
-    }
-
-    fn record(&self, uri: &Uri, headers: &HeaderMap, bytes: &Bytes) -> Arc<Value> {
+    fn record(&mut self, uri: &Uri, headers: &HeaderMap, bytes: &Bytes) -> Arc<Value> {
         let body = Arc::new(serde_json::from_slice(bytes).unwrap_or(Value::Null));
         let text = |value: &header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
         let headers = headers.iter().map(|(name, value)| (name.to_string(), text(value)));
-        self.lock().requests.push(RecordedRequest {
+        self.requests.push(RecordedRequest {
             path: uri.to_string(),
             headers: headers.collect(),
             bytes: bytes.len(),
@@ -146,15 +125,14 @@ impl ModelServerState {
     }
 
     /// Counts this attempt; returns true if it must fail.
-    fn count_failure(&self, body: &Value, failure: ScriptedFailure) -> bool {
+    fn count_failure(&mut self, body: &Value, failure: ScriptedFailure) -> bool {
         let Some(times) = failure.times else { return true };
         let mut hasher = DefaultHasher::new();
         // A retry has the same messages; another session has other metadata.
         [body.get("messages"), body.get("metadata")]
             .map(|part| part.map(Value::to_string))
             .hash(&mut hasher);
-        let mut inner = self.lock();
-        let failed = inner.failures.entry(hasher.finish()).or_default();
+        let failed = self.failures.entry(hasher.finish()).or_default();
         *failed += 1;
         *failed <= times
     }
@@ -168,29 +146,28 @@ async fn serve(listener: StdTcpListener, router: Router, stopped: oneshot::Recei
     }
 }
 
-fn router(shared: Arc<ModelServerState>) -> Router {
+fn router(state: SharedState) -> Router {
     Router::new()
         .route("/v1/messages", post(handle_messages))
         .route("/v1/messages/count_tokens", post(handle_count_tokens))
         .fallback(any(handle_other))
         // Prompts can have several megabytes.
         .layer(DefaultBodyLimit::disable())
-        .with_state(shared)
+        .with_state(state)
 }
 
 async fn handle_messages(
-    State(shared): State<Arc<ModelServerState>>,
+    State(state): State<SharedState>,
     uri: Uri,
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Response {
-    let body = shared.record(&uri, &headers, &bytes);
-    let (delay, handler) = {
-        let inner = shared.lock();
-        (inner.delay, inner.handler.clone())
+    let (body, delay, handler) = {
+        let mut state = state.lock();
+        (state.record(&uri, &headers, &bytes), state.delay, state.handler.clone())
     };
     tokio::time::sleep(delay).await;
-    match choose_reply(&shared, &body, handler).await {
+    match choose_reply(&state, &body, handler).await {
         ModelReply::Message(message) => message_response(&message, &body),
         ModelReply::Error { status, is_final, message } => {
             http_error_response(status, is_final, message)
@@ -200,17 +177,17 @@ async fn handle_messages(
 }
 
 async fn choose_reply(
-    shared: &ModelServerState,
+    state: &Mutex<ModelServerState>,
     body: &Value,
     handler: Option<ReplyHandler>,
 ) -> ModelReply {
     if let Some(reply) = handler.and_then(|handler| handler(body)) {
         return reply;
     }
-    let scripted = reply::next_step(body);
+    let scripted = reply::next_round(body);
     tokio::time::sleep(scripted.sleep).await;
     match scripted.failure {
-        Some(failure) if shared.count_failure(body, failure) => {
+        Some(failure) if state.lock().count_failure(body, failure) => {
             ModelReply::Error { status: failure.status, is_final: failure.is_final, message: None }
         }
         _ => ModelReply::Message(scripted.message),
@@ -260,21 +237,21 @@ fn http_error_response(status: u16, is_final: bool, message: Option<&str>) -> Re
 }
 
 async fn handle_count_tokens(
-    State(shared): State<Arc<ModelServerState>>,
+    State(state): State<SharedState>,
     uri: Uri,
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Json<Value> {
-    let body = shared.record(&uri, &headers, &bytes);
+    let body = state.lock().record(&uri, &headers, &bytes);
     Json(json!({"input_tokens": reply::estimate_tokens(&body)}))
 }
 
 async fn handle_other(
-    State(shared): State<Arc<ModelServerState>>,
+    State(state): State<SharedState>,
     uri: Uri,
     headers: HeaderMap,
     bytes: Bytes,
 ) -> (StatusCode, Json<Value>) {
-    shared.record(&uri, &headers, &bytes);
+    state.lock().record(&uri, &headers, &bytes);
     (StatusCode::OK, Json(json!({})))
 }
