@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::attestation::Attestation;
-use super::spool;
+use super::hook_listener::read_spool;
 use crate::util::Mutex;
 
 /// Validity of an attestation. A person may be asked for permission between the hook and the call.
@@ -84,7 +84,7 @@ impl AttestationRegistry {
         tool: &str,
     ) -> Result<Option<Attestation>, AttestationError> {
         if let Some(spool_dir) = self.spool_dir.get() {
-            spool::read_spool(spool_dir, self);
+            read_spool(spool_dir, self);
         }
         self.take_at(tool_use_id, tool, Instant::now())
     }
@@ -100,7 +100,7 @@ impl AttestationRegistry {
         let over_connection = channel == AttestationChannel::Connection;
         state.over_connection |= over_connection;
         state.drop_expired(now);
-        if state.used_ids.contains(&attestation.tool_use_id) {
+        if state.used_ids.ids.contains(&attestation.tool_use_id) {
             return false;
         }
         if let Some(entry) = state.pending.get_mut(&attestation.tool_use_id) {
@@ -113,15 +113,10 @@ impl AttestationRegistry {
         }
         let id = attestation.tool_use_id.clone();
         state.order.push_back(id.clone());
-        state.pending.insert(
-            id,
-            AttestationEntry {
-                attestation,
-                received_at: now,
-                over_connection,
-                is_contradicted: false,
-            },
-        );
+        let is_contradicted = false;
+        let entry =
+            AttestationEntry { attestation, received_at: now, over_connection, is_contradicted };
+        state.pending.insert(id, entry);
         true
     }
 
@@ -134,11 +129,8 @@ impl AttestationRegistry {
         let mut state = self.state.lock();
         state.drop_expired(now);
         let Some(entry) = state.pending.remove(id) else {
-            return if state.used_ids.contains(id) {
-                Err(AttestationError::AlreadyUsed)
-            } else {
-                Ok(None)
-            };
+            let is_used = state.used_ids.ids.contains(id);
+            return if is_used { Err(AttestationError::AlreadyUsed) } else { Ok(None) };
         };
         state.order.retain(|waiting| waiting != id);
         state.used_ids.add(id.to_owned());
@@ -180,10 +172,6 @@ struct UsedIds {
 }
 
 impl UsedIds {
-    fn contains(&self, id: &str) -> bool {
-        self.ids.contains(id)
-    }
-
     fn add(&mut self, id: String) {
         if !self.ids.insert(id.clone()) {
             return;

@@ -71,10 +71,8 @@ fn send_to_socket(socket: &Path, message: &[u8]) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
     let peer = getsockopt(&stream, PeerCredentials)?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "the server is of another user",
-        ));
+        let why = "the server is of another user";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     stream.set_read_timeout(Some(ACK_TIMEOUT))?;
     stream.set_write_timeout(Some(ACK_TIMEOUT))?;

@@ -1,9 +1,11 @@
-//! Server side of the attestation channel: a private Unix socket that accepts attestations from hooks.
+//! Server side of the attestation channel: a private Unix socket that accepts attestations from hooks, or a spool
+//! directory in which they leave files if the socket cannot be created.
 
-use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -18,14 +20,18 @@ use super::rendezvous::{
     runtime_dir,
 };
 use crate::process::ProcessStat;
-use crate::store::{create_private_dir, make_private, remove_empty_dir, remove_file, remove_tree};
+use crate::store::{
+    create_private_dir, make_private, read_bounded, remove_empty_dir, remove_file, remove_tree,
+};
 
 /// Limit of a message in bytes; longer ones are ignored.
-pub(crate) const MAX_MESSAGE_BYTES: u64 = 4096;
+const MAX_MESSAGE_BYTES: u64 = 4096;
 /// Acknowledgement sent after an attestation was stored.
 pub(crate) const ACK: &[u8] = b"heard\n";
 /// Limit for receiving one message.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Files read per call; equal to the limit of waiting attestations.
+const MAX_SPOOLED_FILES: usize = 1024;
 /// Connections served at once; further ones wait in the accept queue.
 const MAX_CONNECTIONS: usize = 32;
 
@@ -169,8 +175,30 @@ impl HookPeers {
     }
 }
 
+/// Reads and removes the spooled attestations. Blocks on disk.
+///
+/// Files of other users and symbolic links are removed unread, although the directory's mode 0700 already keeps other
+/// users out.
+pub(crate) fn read_spool(inbox: &Path, attested: &AttestationRegistry) {
+    let user = nix::unistd::geteuid().as_raw();
+    for entry in fs::read_dir(inbox).into_iter().flatten().flatten().take(MAX_SPOOLED_FILES) {
+        let path = entry.path();
+        if path.extension().is_none_or(|end| end != "json") {
+            continue;
+        }
+        let is_ours =
+            fs::symlink_metadata(&path).is_ok_and(|found| found.is_file() && found.uid() == user);
+        if let (true, Ok(message)) = (is_ours, read_bounded(&path, MAX_MESSAGE_BYTES)) {
+            accept_message(attested, &message);
+        }
+        if let Err(error) = remove_file(&path) {
+            tracing::debug!(%error, "a file of a hook could not be removed");
+        }
+    }
+}
+
 /// Parses and stores an attestation; returns false if the message cannot be parsed.
-pub(crate) fn accept_message(attested: &AttestationRegistry, message: &[u8]) -> bool {
+fn accept_message(attested: &AttestationRegistry, message: &[u8]) -> bool {
     let value = (message.len() as u64 <= MAX_MESSAGE_BYTES)
         .then(|| serde_json::from_slice::<serde_json::Value>(message).ok())
         .flatten();
@@ -210,15 +238,15 @@ mod tests {
         assert_eq!(inbox.extension().unwrap(), SPOOL_EXTENSION);
         assert_eq!(send_attestation_in(&runtime_dir, &attestation("t1")).unwrap(), 1);
         // Ignored: invalid JSON, too long, a symbolic link.
-        std::fs::write(inbox.join("torn.json"), "{").unwrap();
-        std::fs::write(inbox.join("long.json"), vec![b' '; 1 << 20]).unwrap();
+        fs::write(inbox.join("torn.json"), "{").unwrap();
+        fs::write(inbox.join("long.json"), vec![b' '; 1 << 20]).unwrap();
         let outside = dir.path().join("outside.json");
-        std::fs::write(&outside, serde_json::to_vec(&attestation("t2")).unwrap()).unwrap();
+        fs::write(&outside, serde_json::to_vec(&attestation("t2")).unwrap()).unwrap();
         std::os::unix::fs::symlink(&outside, inbox.join("link.json")).unwrap();
         let taken = attested.take("t1", "run_subagent").unwrap().expect("the file was read");
         assert_eq!(taken.caller().name, "code-reviewer");
         assert_eq!(attested.take("t2", "run_subagent"), Ok(None));
-        assert_eq!(std::fs::read_dir(&inbox).unwrap().count(), 0, "each is read once");
+        assert_eq!(fs::read_dir(&inbox).unwrap().count(), 0, "each is read once");
         assert!(outside.exists());
         drop(hook_listener);
         assert!(!inbox.exists());

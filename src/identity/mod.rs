@@ -11,8 +11,6 @@ mod caller;
 mod hook_client;
 mod hook_listener;
 mod rendezvous;
-mod spool;
-mod token_authenticator;
 mod token_secret;
 mod token_store;
 
@@ -23,5 +21,4 @@ pub(crate) use attestation_registry::{AttestationChannel, AttestationError, Atte
 pub(crate) use hook_client::send_attestation;
 pub(crate) use hook_listener::HookListener;
 pub(crate) use rendezvous::{claude_ancestor, runtime_dir};
-pub(crate) use token_authenticator::{Bearer, TokenAuthenticator, TokenRejection};
-pub(crate) use token_store::{TokenEntry, TokenStore};
+pub(crate) use token_store::{TokenEntry, TokenRejection, TokenStore};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::caller::{Caller, KnownBy};
 use super::token_secret::{TokenHash, TokenSecret};
 use crate::store::{Document, DocumentError, FormatNumber, Stored};
 use crate::util::{Timestamp, now};
@@ -98,6 +99,38 @@ impl TokenStore {
         })
     }
 
+    /// Returns the number of tokens that have not expired.
+    pub(crate) fn unexpired_count(&self) -> Result<usize, TokenError> {
+        let (at, table) = (now(), self.read()?);
+        let entries = table.iter().flat_map(|table| &table.tokens);
+        Ok(entries.filter(|entry| !entry.is_expired(at)).count())
+    }
+
+    /// Returns the caller that a token was created for.
+    ///
+    /// Compares with every entry, so that the time does not reveal which one matched. Checks the file's version for each
+    /// request (one `stat`), so a revoked token is rejected by the next request.
+    pub(crate) fn authenticate(&self, text: &str) -> Result<Caller, TokenRejection> {
+        self.authenticate_at(text, now())
+    }
+
+    fn authenticate_at(&self, text: &str, at: Timestamp) -> Result<Caller, TokenRejection> {
+        let hash = TokenHash::of(text);
+        let unavailable =
+            |error: TokenError| TokenRejection::Unavailable { reason: error.without_content() };
+        let table = self.read().map_err(unavailable)?;
+        let entries = table.iter().flat_map(|table| &table.tokens);
+        let fitting = entries.fold(None, |found, entry| match entry.hash == hash {
+            true => Some(entry),
+            false => found,
+        });
+        match fitting {
+            None => Err(TokenRejection::Unknown),
+            Some(entry) if entry.is_expired(at) => Err(TokenRejection::Expired),
+            Some(entry) => Ok(Caller::new(entry.caller.as_str(), KnownBy::Token)),
+        }
+    }
+
     fn update<R>(&self, change: impl FnOnce(&mut Vec<TokenEntry>) -> R) -> Result<R, TokenError> {
         let changed = self.document.update(|table| change(&mut table.tokens));
         changed.map_err(|error| self.unavailable(error))
@@ -123,6 +156,19 @@ fn check_caller(caller: &str) -> Result<(), TokenError> {
         return Err(TokenError::InvalidCaller { caller: caller.chars().take(80).collect() });
     }
     Ok(())
+}
+
+/// Reasons why a token is rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TokenRejection {
+    /// The token was never created, or was revoked.
+    Unknown,
+    Expired,
+    /// The file cannot be read, so no token is valid.
+    Unavailable {
+        /// Reason without the file's path and content: it is for callers whose token is not checked.
+        reason: String,
+    },
 }
 
 /// Errors of reading or changing the tokens.
@@ -244,5 +290,49 @@ mod tests {
         fs::write(path, text).unwrap();
         assert!(file.read().is_err() && file.add("bot", None).is_err());
         assert_eq!(fs::read_to_string(path).unwrap(), text);
+    }
+
+    #[test]
+    fn j2_a_token_names_its_caller_until_it_is_revoked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, server) = (TokenStore::new(dir.path()), TokenStore::new(dir.path()));
+        let (entry, text) = file.add("bot", None).unwrap();
+        file.add("ci", None).unwrap();
+        let caller = server.authenticate(text.expose()).unwrap();
+        assert_eq!(caller, Caller::new("bot", KnownBy::Token));
+        assert_eq!(server.authenticate("adjutant_nonsense"), Err(TokenRejection::Unknown));
+        file.revoke(&entry.id).unwrap();
+        assert_eq!(server.authenticate(text.expose()), Err(TokenRejection::Unknown));
+        assert_eq!(server.unexpired_count().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_token_expires() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, server) = (TokenStore::new(dir.path()), TokenStore::new(dir.path()));
+        let (entry, text) = file.add("bot", Some(Duration::from_mins(1))).unwrap();
+        assert!(server.authenticate_at(text.expose(), entry.created).is_ok());
+        let end = entry.expires.unwrap();
+        assert_eq!(server.authenticate_at(text.expose(), end), Err(TokenRejection::Expired));
+    }
+
+    #[test]
+    fn an_unreadable_file_rejects_every_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, server) = (TokenStore::new(dir.path()), TokenStore::new(dir.path()));
+        let (_, text) = file.add("bot", None).unwrap();
+        assert!(server.authenticate(text.expose()).is_ok());
+        let path = dir.path().join("tokens.json");
+        let secret = r#"{"format": 1, "secret": ["#;
+        for (content, reason) in [
+            (secret, "line 1 is not valid"),
+            (r#"{"format": 2}"#, "it was written by a newer Adjutant"),
+        ] {
+            fs::write(&path, content).unwrap();
+            let refused = TokenRejection::Unavailable { reason: reason.to_owned() };
+            assert_eq!(server.authenticate(text.expose()), Err(refused.clone()));
+            assert_eq!(server.authenticate("adjutant_nonsense"), Err(refused));
+            assert!(server.unexpired_count().is_err());
+        }
     }
 }

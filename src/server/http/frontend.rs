@@ -27,7 +27,7 @@ use super::http_sessions::{
 };
 use super::rate_limit::{HttpCaller, RateLimits};
 use super::refusal::{HttpRefusal, RefusalLog};
-use crate::identity::{Bearer, Caller};
+use crate::identity::Caller;
 use crate::jsonrpc::{Id, InvalidMessage, Message, RecoveredNames};
 use crate::server::invalid_message;
 use crate::server::router::{CallRouter, without_raw_arguments};
@@ -107,14 +107,13 @@ impl<S: ServerHandler> HttpFrontend<S> {
     ) -> Result<Response, HttpRefusal> {
         let (mut parts, body) = request.into_parts();
         self.auth.check_source(&parts.headers)?;
-        let bearer = self.auth.identify(&parts.headers)?;
-        info.caller = bearer.as_ref().map(|bearer| bearer.caller.clone());
-        let owner = owner_name(bearer.as_ref()).to_owned();
+        let caller = self.auth.identify(&parts.headers)?;
+        info.caller.clone_from(&caller);
+        // The key of sessions and rate limits; empty for callers without a token.
+        let owner = caller.as_ref().map_or_else(String::new, |caller| caller.name.clone());
         let in_use = self.use_session(&parts.headers, &owner)?;
-        let caller = info.caller.clone();
-        parts
-            .extensions
-            .insert(HttpCaller { caller, run_permits: self.rate_limits.run_permits(&owner) });
+        let run_permits = self.rate_limits.run_permits(&owner);
+        parts.extensions.insert(HttpCaller { caller, run_permits });
         if parts.method == Method::POST {
             return self.handle_post(parts, body, &owner, in_use, info).await;
         }
@@ -207,11 +206,10 @@ impl<S: ServerHandler> HttpFrontend<S> {
 
     /// Records an attempt to call a tool during shutdown.
     fn record_stopping(&self, body: &[u8], info: &RequestInfo) {
-        let refusal = HttpRefusal::Stopping.message();
-        if let Some(entry) = invalid_message::attempted_call_entry(
-            &RecoveredNames::recover(body),
-            info.caller.as_ref(),
-        ) {
+        let names = RecoveredNames::recover(body);
+        let entry = invalid_message::attempted_call_entry(&names, info.caller.as_ref());
+        if let Some(entry) = entry {
+            let refusal = HttpRefusal::Stopping.message();
             self.probe.gateway.try_write_audit_entry(entry.with_denial("CANCELLED", refusal));
         }
     }
@@ -229,9 +227,8 @@ impl<S: ServerHandler> HttpFrontend<S> {
 
     /// Handles all other methods: GET opens an event stream, DELETE ends the session.
     async fn handle_other(&self, parts: Parts, in_use: Option<HttpSessionUse>) -> Response {
-        let ends = (parts.method == Method::DELETE)
-            .then(|| session_id(&parts.headers).map(str::to_owned))
-            .flatten();
+        let is_delete = parts.method == Method::DELETE;
+        let ends = session_id(&parts.headers).filter(|_| is_delete).map(str::to_owned);
         let request = Request::from_parts(parts, Body::empty());
         let response = unpack_response(self.mcp.handle(request).await.map(Body::new)).await;
         if let (Some(id), true) = (ends, response.status().is_success()) {
@@ -277,16 +274,8 @@ fn keep_open(request: &mut Parts) -> Result<(), HttpRefusal> {
     // Removed from the request, because its session may keep the extensions.
     let exchange = request.extensions.remove::<Arc<HttpExchange>>();
     // A connection that is being closed for a new one accepts no requests.
-    if exchange.is_none_or(|exchange| exchange.admit()) {
-        Ok(())
-    } else {
-        Err(HttpRefusal::TooSlow)
-    }
-}
-
-/// Returns the key of sessions and rate limits: the caller's name, empty for callers without a token.
-fn owner_name(bearer: Option<&Bearer>) -> &str {
-    bearer.map_or("", |bearer| bearer.caller.name.as_str())
+    let is_open = exchange.is_none_or(|exchange| exchange.admit());
+    if is_open { Ok(()) } else { Err(HttpRefusal::TooSlow) }
 }
 
 fn session_id(headers: &HeaderMap) -> Option<&str> {

@@ -6,19 +6,19 @@ use axum::http::{HeaderMap, Uri};
 
 use super::options::HttpOptions;
 use super::refusal::HttpRefusal;
-use crate::identity::{Bearer, TokenAuthenticator, TokenRejection};
+use crate::identity::{Caller, TokenRejection, TokenStore};
 
 /// Checks on the headers of every request, before its body is read.
 #[derive(Debug)]
 pub(crate) struct AuthLayer {
     hosts: Vec<String>,
     origins: Vec<String>,
-    tokens: TokenAuthenticator,
+    tokens: TokenStore,
     insecure_local: bool,
 }
 
 impl AuthLayer {
-    pub(crate) fn new(options: &HttpOptions, tokens: TokenAuthenticator) -> Self {
+    pub(crate) fn new(options: &HttpOptions, tokens: TokenStore) -> Self {
         Self {
             hosts: options.accepted_hosts(),
             origins: options.accepted_origins(),
@@ -31,11 +31,9 @@ impl AuthLayer {
     ///
     /// A web page can make a browser on this machine send both: by DNS rebinding, or by a cross-origin request.
     pub(crate) fn check_source(&self, headers: &HeaderMap) -> Result<(), HttpRefusal> {
-        let host = single_value(headers, &HOST)
-            .map_err(|()| HttpRefusal::Host)?
-            .ok_or(HttpRefusal::Host)?;
-        let authority: Authority = host.parse().map_err(|_| HttpRefusal::Host)?;
-        if !self.hosts.iter().any(|known| host_matches(known, &authority)) {
+        let host = single_value(headers, &HOST).ok().flatten().and_then(|host| host.parse().ok());
+        let is_known = |host: &Authority| self.hosts.iter().any(|known| host_matches(known, host));
+        if !host.is_some_and(|host| is_known(&host)) {
             return Err(HttpRefusal::Host);
         }
         match single_value(headers, &ORIGIN).map_err(|()| HttpRefusal::Origin)? {
@@ -44,18 +42,18 @@ impl AuthLayer {
         }
     }
 
-    /// Returns the owner of the bearer token, or `None` without a token if `--insecure-local` is set.
-    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Option<Bearer>, HttpRefusal> {
+    /// Returns the caller that the bearer token names, or `None` without a token if `--insecure-local` is set.
+    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Option<Caller>, HttpRefusal> {
         match single_value(headers, &AUTHORIZATION).map_err(|()| HttpRefusal::WrongToken)? {
             None if self.insecure_local => Ok(None),
             None => Err(HttpRefusal::NoToken),
-            Some(header) => self.bearer(header).map(Some),
+            Some(header) => self.authenticate(header).map(Some),
         }
     }
 
-    /// Returns the owner of the bearer token, which is required even with `--insecure-local`.
-    pub(crate) fn require_token(&self, headers: &HeaderMap) -> Result<Bearer, HttpRefusal> {
-        self.identify(headers)?.ok_or(HttpRefusal::NoToken)
+    /// Requires a token, even with `--insecure-local`.
+    pub(crate) fn require_token(&self, headers: &HeaderMap) -> Result<(), HttpRefusal> {
+        self.identify(headers)?.map(drop).ok_or(HttpRefusal::NoToken)
     }
 
     /// Returns the number of valid tokens; 0 if none is needed. The error says what is wrong with the file.
@@ -66,7 +64,7 @@ impl AuthLayer {
         self.tokens.unexpired_count().map_err(|error| error.to_string())
     }
 
-    fn bearer(&self, header: &str) -> Result<Bearer, HttpRefusal> {
+    fn authenticate(&self, header: &str) -> Result<Caller, HttpRefusal> {
         let (scheme, token) = header.split_once(' ').ok_or(HttpRefusal::WrongToken)?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(HttpRefusal::WrongToken);
@@ -138,7 +136,7 @@ mod tests {
         let mut options = HttpOptions::at("127.0.0.1:80").unwrap();
         options.allowed_hosts = vec!["mcp.example.com".into(), "other.example.com:8443".into()];
         options.allowed_origins = vec!["https://app.example.com".into()];
-        let guard = AuthLayer::new(&options, TokenAuthenticator::open(dir.path()));
+        let guard = AuthLayer::new(&options, TokenStore::new(dir.path()));
         (dir, guard)
     }
 

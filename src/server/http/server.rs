@@ -35,7 +35,7 @@ use super::options::{HttpOptions, OptionsError, TlsFiles};
 use super::rate_limit::RateLimits;
 use super::refusal::RefusalLog;
 use super::{connection, health};
-use crate::identity::TokenAuthenticator;
+use crate::identity::TokenStore;
 use crate::server::router::CallRouter;
 
 /// Soft limit of open files to ask for; every connection needs one.
@@ -85,14 +85,14 @@ impl HttpServer {
     ///
     /// Must be called within a Tokio runtime.
     pub fn bind(data_dir: &Path, options: HttpOptions) -> Result<Self, HttpError> {
-        let guard = AuthLayer::new(&options, TokenAuthenticator::open(data_dir));
-        let tokens = guard.usable_tokens().map_err(|reason| HttpError::Tokens { reason })?;
+        let auth = AuthLayer::new(&options, TokenStore::new(data_dir));
+        let tokens = auth.usable_tokens().map_err(|reason| HttpError::Tokens { reason })?;
         options.validate(tokens)?;
         let tls = options.tls.as_ref().map(tls_acceptor).transpose()?;
         let cannot = |source| HttpError::Listen { address: options.address, source };
         let listener = bind_listener(options.address).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        Ok(Self { listener, address, options, auth: guard, tls })
+        Ok(Self { listener, address, options, auth, tls })
     }
 
     /// Returns the URL of the MCP endpoint.
@@ -151,7 +151,7 @@ impl HttpServer {
 
 fn build_frontend<S: ServerHandler>(
     options: &HttpOptions,
-    guard: AuthLayer,
+    auth: AuthLayer,
     probe: HealthProbe,
     (router, handler): (Option<CallRouter>, impl Fn() -> S + Send + Sync + 'static),
     end: &HttpShutdown,
@@ -175,7 +175,7 @@ fn build_frontend<S: ServerHandler>(
         router,
         session_manager: sessions,
         http_sessions: HttpSessions::new(SESSION_LIMITS),
-        auth: guard,
+        auth,
         rate_limits: RateLimits::new(options.requests_per_second, options.runs_at_once),
         refusals: RefusalLog::new(Arc::clone(&probe.gateway)),
         in_flight: InFlight::default(),
