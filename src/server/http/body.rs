@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, Response};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use hyper::body::{Frame, SizeHint};
 use tokio::time::timeout;
 
@@ -83,7 +83,9 @@ impl<T: Unpin> HttpBody for GuardedBody<T> {
 pub(crate) async fn unpack_response(response: Response<Body>) -> Response<Body> {
     let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
     if kind.starts_with(b"text/event-stream") {
-        return response.map(|body| Body::new(UnpackedEvents(body)));
+        // Each item is one event.
+        let unpack = |event: Bytes| unpack_event(&event).unwrap_or(event);
+        return response.map(|body| Body::from_stream(body.into_data_stream().map_ok(unpack)));
     }
     if !kind.starts_with(b"application/json") {
         return response;
@@ -94,26 +96,6 @@ pub(crate) async fn unpack_response(response: Response<Body>) -> Response<Body> 
     let sealed = || jsonrpc::Frame::seal(bytes.to_vec());
     let frame = packed_result::unpack(&bytes).unwrap_or_else(sealed);
     Response::from_parts(parts, Body::from(frame.into_bytes()))
-}
-
-/// An event stream that unpacks its results; each event is one frame.
-struct UnpackedEvents(Body);
-
-impl HttpBody for UnpackedEvents {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = Pin::new(&mut self.0).poll_frame(context);
-        frame.map_ok(|frame| frame.map_data(|event| unpack_event(&event).unwrap_or(event)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
 }
 
 /// Unpacks the message of an event; `None` if nothing is packed in it.
@@ -151,7 +133,6 @@ mod tests {
         assert_eq!(whole.unwrap(), "{}");
     }
 
-    use axum::body::to_bytes;
     use test_case::test_case;
 
     #[test_case("application/json", "{\r\n\"id\":1,\n\"result\":{}}" => "{  \"id\":1, \"result\":{}}\n"; "json")]

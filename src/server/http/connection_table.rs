@@ -5,12 +5,13 @@
 //! nothing, and behind a proxy or on loopback all clients have one address.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 
-use crate::util::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use crate::util::Mutex;
 
 /// Open connections, at most `limit`.
 pub(crate) struct ConnectionTable {
@@ -58,7 +59,7 @@ impl ConnectionTable {
     }
 
     fn try_add(&self) -> Option<OpenConnection> {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         if state.connections.len() >= self.limit {
             let (_, id) = state.idle.pop_first()?;
             if let Some(connection) = state.connections.remove(&id) {
@@ -73,12 +74,6 @@ impl ConnectionTable {
         state.connections.insert(id, connection);
         let shared = Arc::clone(&self.shared);
         Some(OpenConnection { shared, id, close, has_unflushed_response: AtomicBool::default() })
-    }
-}
-
-impl ConnectionTableShared {
-    fn state(&self) -> MutexGuard<'_, ConnectionTableState> {
-        self.state.lock()
     }
 }
 
@@ -109,7 +104,7 @@ impl OpenConnection {
         if !self.has_unflushed_response.swap(false, Ordering::Relaxed) {
             return;
         }
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         let now = state.next_number();
         let Some(connection) = state.connections.get_mut(&self.id) else { return };
         if connection.requests == 0 && connection.idle_since.is_none() {
@@ -123,7 +118,7 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         let Some(connection) = state.connections.remove(&self.id) else { return };
         if let Some(since) = connection.idle_since {
             state.idle.remove(&since);
@@ -148,7 +143,7 @@ impl HttpExchange {
     ///
     /// For complete requests of admitted callers only: a connection without one must stay closable.
     pub(crate) fn admit(&self) -> bool {
-        let mut state = self.connection.shared.state();
+        let mut state = self.connection.shared.state.lock();
         let Some(connection) = state.connections.get_mut(&self.connection.id) else { return false };
         if !self.is_admitted.swap(true, Ordering::Relaxed) {
             connection.requests += 1;
@@ -165,7 +160,7 @@ impl Drop for HttpExchange {
         if !*self.is_admitted.get_mut() {
             return;
         }
-        let mut state = self.connection.shared.state();
+        let mut state = self.connection.shared.state.lock();
         if let Some(connection) = state.connections.get_mut(&self.connection.id) {
             connection.requests -= 1;
         }

@@ -1,7 +1,7 @@
 //! HTTP sessions: owners, use and limits, and the request ids in use in each.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::jsonrpc::Id;
@@ -52,15 +52,14 @@ impl HttpSessions {
     /// Returns `None` if the limit is reached and all sessions of `owner` are in use. Check and reservation are one
     /// step under the lock: parallel requests cannot exceed the limits together.
     pub(crate) fn reserve(&self, owner: &str) -> Option<HttpSessionReservation> {
-        let mut seats = self.lock();
-        let replaced = if seats.is_full(owner, self.limits) {
-            let oldest = seats.oldest_unused(owner)?;
-            seats.started.remove(&oldest);
-            Some(oldest)
-        } else {
-            None
-        };
-        *seats.reserved.entry(owner.to_owned()).or_default() += 1;
+        let mut table = self.table.lock();
+        let mut replaced = None;
+        if table.is_full(owner, self.limits) {
+            let oldest = table.oldest_unused(owner)?;
+            table.started.remove(&oldest);
+            replaced = Some(oldest);
+        }
+        *table.reserved.entry(owner.to_owned()).or_default() += 1;
         Some(HttpSessionReservation { sessions: self.clone(), owner: owner.to_owned(), replaced })
     }
 
@@ -68,42 +67,43 @@ impl HttpSessions {
     ///
     /// An unknown session is accepted here: rmcp answers 404.
     pub(crate) fn begin_request(&self, id: &str, owner: &str) -> Option<HttpSessionUse> {
-        let mut seats = self.lock();
-        if let Some(seat) = seats.started.get_mut(id) {
-            if seat.owner != owner {
+        let mut table = self.table.lock();
+        if let Some(session) = table.started.get_mut(id) {
+            if session.owner != owner {
                 return None;
             }
-            seat.active_requests += 1;
+            session.active_requests += 1;
         }
         Some(HttpSessionUse { sessions: self.clone(), id: id.to_owned() })
     }
 
     pub(crate) fn remove(&self, id: &str) {
-        self.lock().started.remove(id);
+        self.table.lock().started.remove(id);
     }
 
     /// Returns the sessions that have been idle for 30 min.
     pub(crate) fn idle_sessions(&self, at: Instant) -> Vec<String> {
-        let is_idle = |seat: &HttpSession| {
-            seat.active_requests == 0
-                && at.saturating_duration_since(seat.last_used) >= IDLE_TIMEOUT
+        let is_idle = |session: &HttpSession| {
+            session.active_requests == 0
+                && at.saturating_duration_since(session.last_used) >= IDLE_TIMEOUT
         };
-        let seats = self.lock();
-        seats.started.iter().filter(|(_, seat)| is_idle(seat)).map(|(id, _)| id.clone()).collect()
+        let table = self.table.lock();
+        table
+            .started
+            .iter()
+            .filter(|(_, session)| is_idle(session))
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().started.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HttpSessionTable> {
-        self.table.lock()
+        self.table.lock().started.len()
     }
 }
 
 impl HttpSessionTable {
     fn is_full(&self, owner: &str, limits: HttpSessionLimits) -> bool {
-        let begun = self.started.values().filter(|seat| seat.owner == owner).count();
+        let begun = self.started.values().filter(|session| session.owner == owner).count();
         let own = begun + self.reserved.get(owner).copied().unwrap_or(0);
         let all = self.started.len() + self.reserved.values().sum::<usize>();
         own >= limits.per_caller || all >= limits.total
@@ -113,8 +113,8 @@ impl HttpSessionTable {
         let unused = self
             .started
             .iter()
-            .filter(|(_, seat)| seat.owner == owner && seat.active_requests == 0);
-        unused.min_by_key(|(_, seat)| seat.last_used).map(|(id, _)| id.clone())
+            .filter(|(_, session)| session.owner == owner && session.active_requests == 0);
+        unused.min_by_key(|(_, session)| session.last_used).map(|(id, _)| id.clone())
     }
 
     fn release(&mut self, owner: &str) {
@@ -143,19 +143,16 @@ impl HttpSessionReservation {
 
     /// Replaces the reservation by the session that has started.
     pub(crate) fn commit(self, id: &str) {
-        let seat = HttpSession {
-            owner: self.owner.clone(),
-            last_used: Instant::now(),
-            active_requests: 0,
-        };
+        let (owner, last_used) = (self.owner.clone(), Instant::now());
+        let session = HttpSession { owner, last_used, active_requests: 0 };
         // `self` is dropped after the insertion, so that the session counts at every moment.
-        self.sessions.lock().started.insert(id.to_owned(), seat);
+        self.sessions.table.lock().started.insert(id.to_owned(), session);
     }
 }
 
 impl Drop for HttpSessionReservation {
     fn drop(&mut self) {
-        self.sessions.lock().release(&self.owner);
+        self.sessions.table.lock().release(&self.owner);
     }
 }
 
@@ -168,9 +165,9 @@ pub(crate) struct HttpSessionUse {
 
 impl Drop for HttpSessionUse {
     fn drop(&mut self) {
-        if let Some(seat) = self.sessions.lock().started.get_mut(&self.id) {
-            seat.active_requests = seat.active_requests.saturating_sub(1);
-            seat.last_used = Instant::now();
+        if let Some(session) = self.sessions.table.lock().started.get_mut(&self.id) {
+            session.active_requests = session.active_requests.saturating_sub(1);
+            session.last_used = Instant::now();
         }
     }
 }
@@ -189,18 +186,14 @@ impl InFlight {
     /// Registers an id; `None` if a request of the same session already uses it.
     pub(crate) fn register(&self, session: &str, id: &Id) -> Option<InFlightId> {
         let key = (session.to_owned(), id.clone());
-        let is_free = self.with(|ids| ids.insert(key.clone()));
+        let is_free = self.0.lock().insert(key.clone());
         is_free.then(|| InFlightId { registry: self.clone(), key })
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut HashSet<(String, Id)>) -> T) -> T {
-        act(&mut self.0.lock())
     }
 }
 
 impl Drop for InFlightId {
     fn drop(&mut self) {
-        self.registry.with(|ids| ids.remove(&self.key));
+        self.registry.0.lock().remove(&self.key);
     }
 }
 
@@ -214,51 +207,51 @@ mod tests {
 
     #[test]
     fn j3_a_session_belongs_only_to_its_owner() {
-        let book = http_sessions();
-        book.reserve("a").unwrap().commit("one");
-        assert!(book.begin_request("one", "b").is_none());
-        assert!(book.begin_request("one", "a").is_some());
-        assert!(book.begin_request("unknown", "b").is_some(), "rmcp answers 404 to that");
+        let sessions = http_sessions();
+        sessions.reserve("a").unwrap().commit("one");
+        assert!(sessions.begin_request("one", "b").is_none());
+        assert!(sessions.begin_request("one", "a").is_some());
+        assert!(sessions.begin_request("unknown", "b").is_some(), "rmcp answers 404 to that");
     }
 
     #[test]
     fn j4_sessions_are_limited_and_the_oldest_unused_one_is_replaced() {
-        let book = http_sessions();
-        book.reserve("a").unwrap().commit("one");
-        book.reserve("a").unwrap().commit("two");
-        let using = book.begin_request("one", "a");
-        let instead = book.reserve("a").unwrap();
+        let sessions = http_sessions();
+        sessions.reserve("a").unwrap().commit("one");
+        sessions.reserve("a").unwrap().commit("two");
+        let using = sessions.begin_request("one", "a");
+        let instead = sessions.reserve("a").unwrap();
         assert_eq!(instead.replaced(), Some("two"));
         instead.commit("three");
-        let _also = book.begin_request("three", "a");
-        assert!(book.reserve("a").is_none(), "all are in use");
-        assert_eq!(book.reserve("b").unwrap().replaced(), None);
+        let _also = sessions.begin_request("three", "a");
+        assert!(sessions.reserve("a").is_none(), "all are in use");
+        assert_eq!(sessions.reserve("b").unwrap().replaced(), None);
         drop(using);
-        assert_eq!(book.reserve("a").unwrap().replaced(), Some("one"));
+        assert_eq!(sessions.reserve("a").unwrap().replaced(), Some("one"));
     }
 
     #[test]
     fn defect_23_a_reserved_session_counts_towards_the_limits() {
-        let book = http_sessions();
-        let (first, second) = (book.reserve("a").unwrap(), book.reserve("a").unwrap());
-        assert!(book.reserve("a").is_none(), "two are all that one caller may have");
-        let _other = book.reserve("b").unwrap();
-        assert!(book.reserve("c").is_none(), "three are all that there may be");
+        let sessions = http_sessions();
+        let (first, second) = (sessions.reserve("a").unwrap(), sessions.reserve("a").unwrap());
+        assert!(sessions.reserve("a").is_none(), "two are all that one caller may have");
+        let _other = sessions.reserve("b").unwrap();
+        assert!(sessions.reserve("c").is_none(), "three are all that there may be");
         drop(first);
         second.commit("one");
-        assert_eq!(book.reserve("a").unwrap().replaced(), None, "one place was given back");
-        assert_eq!((book.len(), book.lock().reserved.len()), (1, 1));
+        assert_eq!(sessions.reserve("a").unwrap().replaced(), None, "one place was given back");
+        assert_eq!((sessions.len(), sessions.table.lock().reserved.len()), (1, 1));
     }
 
     #[test]
     fn a_session_in_use_never_becomes_idle() {
-        let book = http_sessions();
-        book.reserve("a").unwrap().commit("one");
+        let sessions = http_sessions();
+        sessions.reserve("a").unwrap().commit("one");
         let later = Instant::now() + IDLE_TIMEOUT;
-        let using = book.begin_request("one", "a");
-        assert!(book.idle_sessions(later).is_empty(), "a call may take longer than any pause");
+        let using = sessions.begin_request("one", "a");
+        assert!(sessions.idle_sessions(later).is_empty(), "a call may take longer than any pause");
         drop(using);
-        assert_eq!(book.idle_sessions(later + IDLE_TIMEOUT), ["one"]);
+        assert_eq!(sessions.idle_sessions(later + IDLE_TIMEOUT), ["one"]);
     }
 
     #[test]

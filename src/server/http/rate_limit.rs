@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use axum::http::request::Parts;
 use rmcp::model::Extensions;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::identity::Caller;
 use crate::outcome::{Code, Failure};
@@ -27,7 +27,7 @@ pub(crate) struct RateLimits {
 struct RequestRate {
     tokens: f64,
     refilled_at: Instant,
-    run_permits: Arc<RunPermits>,
+    run_permits: RunPermits,
 }
 
 impl RateLimits {
@@ -41,11 +41,11 @@ impl RateLimits {
         if self.per_second == 0 {
             return Ok(());
         }
-        self.with_caller(caller, at, |pace| pace.take_token(f64::from(self.per_second), at))
+        self.with_caller(caller, at, |rate| rate.take_token(f64::from(self.per_second), at))
     }
 
-    pub(crate) fn run_permits(&self, caller: &str) -> Arc<RunPermits> {
-        self.with_caller(caller, Instant::now(), |pace| Arc::clone(&pace.run_permits))
+    pub(crate) fn run_permits(&self, caller: &str) -> RunPermits {
+        self.with_caller(caller, Instant::now(), |rate| rate.run_permits.clone())
     }
 
     fn with_caller<R>(
@@ -55,18 +55,15 @@ impl RateLimits {
         work: impl FnOnce(&mut RequestRate) -> R,
     ) -> R {
         let mut callers = self.callers.lock();
-        if let Some(pace) = callers.get_mut(caller) {
-            return work(pace);
+        if let Some(rate) = callers.get_mut(caller) {
+            return work(rate);
         }
-        let pace = RequestRate {
+        let rate = RequestRate {
             tokens: f64::from(self.per_second) * BURST_SECONDS,
             refilled_at: at,
-            run_permits: Arc::new(RunPermits {
-                limit: self.runs_at_once,
-                in_use: AtomicU32::new(0),
-            }),
+            run_permits: RunPermits::new(self.runs_at_once),
         };
-        work(callers.entry(caller.to_owned()).or_insert(pace))
+        work(callers.entry(caller.to_owned()).or_insert(rate))
     }
 }
 
@@ -90,28 +87,23 @@ impl RequestRate {
 }
 
 /// Permits for the concurrent runs of one caller.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RunPermits {
     limit: u32,
-    in_use: AtomicU32,
+    permits: Arc<Semaphore>,
 }
 
 impl RunPermits {
-    /// Takes a permit, which is released when dropped. The error is the limit.
-    pub(crate) fn acquire(self: &Arc<Self>) -> Result<RunPermit, u32> {
-        let before = self.in_use.fetch_add(1, Ordering::AcqRel);
-        let slot = RunPermit(Arc::clone(self));
-        if self.limit > 0 && before >= self.limit { Err(self.limit) } else { Ok(slot) }
+    /// Creates `limit` permits; 0 means no limit.
+    fn new(limit: u32) -> Self {
+        let permits = usize::try_from(limit).ok().filter(|limit| *limit > 0);
+        let permits = Semaphore::new(permits.unwrap_or(Semaphore::MAX_PERMITS));
+        Self { limit, permits: Arc::new(permits) }
     }
-}
 
-/// Permit for one run of a caller.
-#[derive(Debug)]
-pub(crate) struct RunPermit(Arc<RunPermits>);
-
-impl Drop for RunPermit {
-    fn drop(&mut self) {
-        self.0.in_use.fetch_sub(1, Ordering::AcqRel);
+    /// Takes a permit, which is released when dropped. The error is the limit.
+    pub(crate) fn acquire(&self) -> Result<OwnedSemaphorePermit, u32> {
+        Arc::clone(&self.permits).try_acquire_owned().map_err(|_| self.limit)
     }
 }
 
@@ -121,7 +113,7 @@ pub(crate) struct HttpCaller {
     /// The caller that the token names; `None` if no token was required (`--insecure-local`).
     pub(crate) caller: Option<Caller>,
     /// Limit of concurrent runs of this caller.
-    pub(crate) run_permits: Arc<RunPermits>,
+    pub(crate) run_permits: RunPermits,
 }
 
 impl HttpCaller {
@@ -142,7 +134,7 @@ impl HttpCaller {
     /// `TOO_MANY_RUNS` if all permits of the caller are in use.
     pub(crate) fn acquire_run_permit(
         extensions: &Extensions,
-    ) -> Result<Option<RunPermit>, Failure> {
+    ) -> Result<Option<OwnedSemaphorePermit>, Failure> {
         let Some(http_caller) = Self::from_extensions(extensions) else { return Ok(None) };
         http_caller.run_permits.acquire().map(Some).map_err(too_many_runs)
     }
@@ -162,14 +154,14 @@ mod tests {
 
     #[test]
     fn a_rate_limited_caller_gets_the_wait_time() {
-        let (paces, start) = (RateLimits::new(10, 0), Instant::now());
+        let (limits, start) = (RateLimits::new(10, 0), Instant::now());
         for _ in 0..50 {
-            assert_eq!(paces.take_request("bot", start), Ok(()));
+            assert_eq!(limits.take_request("bot", start), Ok(()));
         }
-        assert_eq!(paces.take_request("bot", start), Err(100));
-        assert_eq!(paces.take_request("ci", start), Ok(()), "each has a pace of its own");
-        assert_eq!(paces.take_request("bot", start + Duration::from_millis(100)), Ok(()));
-        assert!(paces.take_request("bot", start + Duration::from_millis(150)).is_err());
+        assert_eq!(limits.take_request("bot", start), Err(100));
+        assert_eq!(limits.take_request("ci", start), Ok(()), "each has a rate of its own");
+        assert_eq!(limits.take_request("bot", start + Duration::from_millis(100)), Ok(()));
+        assert!(limits.take_request("bot", start + Duration::from_millis(150)).is_err());
         assert_eq!(RateLimits::new(0, 0).take_request("bot", start), Ok(()));
     }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
 use serde_json::json;
 
 use crate::audit::AuditEntry;
@@ -21,7 +21,7 @@ use crate::util::Mutex;
 const SERVER_ERROR: i32 = -32_000;
 
 /// Reason for refusing a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HttpRefusal {
     /// The Host is not one of this server's names.
     Host,
@@ -90,20 +90,27 @@ impl HttpRefusal {
 
     /// Returns the response: a JSON-RPC error if the request has an id and the refusal concerns the call.
     pub(crate) fn to_response(&self, id: Option<&Id>) -> Response {
-        let (true, Some(id)) = (self.is_protocol_error(), id) else {
-            return self.clone().into_response();
+        let (status, kind, body) = match id.filter(|_| self.is_protocol_error()) {
+            // 200, as for every JSON-RPC error: clients show the message of the error, but not that of a status.
+            Some(id) => (StatusCode::OK, "application/json", self.error_frame(id).into_bytes()),
+            None => {
+                let text = format!("{}\n", self.message());
+                (self.status(), "text/plain; charset=utf-8", text.into_bytes())
+            }
         };
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        set_header(&mut response, CONTENT_TYPE, kind);
+        self.add_headers(&mut response);
+        response
+    }
+
+    fn error_frame(&self, id: &Id) -> Frame {
         let data = match self {
             Self::TooFast { wait_ms } => Some(json!({ "retry_after_ms": wait_ms })),
             _ => None,
         };
-        let error = Frame::error(&id.to_string(), SERVER_ERROR, &self.message(), data.as_ref());
-        let body = error.into_bytes();
-        // 200, as for every JSON-RPC error: clients show the message of the error, but not that of a status.
-        let mut response = Response::new(Body::from(body));
-        set_header(&mut response, CONTENT_TYPE, "application/json");
-        self.add_headers(&mut response);
-        response
+        Frame::error(&id.to_string(), SERVER_ERROR, &self.message(), data.as_ref())
     }
 
     /// Returns true if the refusal concerns the call, not the connection.
@@ -145,17 +152,7 @@ impl HttpRefusal {
     }
 }
 
-impl IntoResponse for HttpRefusal {
-    fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(format!("{}\n", self.message())));
-        *response.status_mut() = self.status();
-        set_header(&mut response, CONTENT_TYPE, "text/plain; charset=utf-8");
-        self.add_headers(&mut response);
-        response
-    }
-}
-
-fn set_header(response: &mut Response, name: axum::http::HeaderName, value: &str) {
+fn set_header(response: &mut Response, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }
