@@ -1,6 +1,7 @@
 //! `/healthz`, `/readyz` and `/metrics`: handlers and their data, which are numbers and names only, no paths, reasons or
 //! secrets.
 
+use std::fmt::{Display, Write};
 use std::fs;
 use std::sync::Arc;
 
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use super::frontend::{HttpFrontend, HttpPeer};
-use super::metrics_text::{Exposition, MetricType};
 use crate::delegation::Orchestrator;
 use crate::gateway::Gateway;
 use crate::telemetry::{RUN_BUCKETS, RunRow};
@@ -85,23 +85,22 @@ impl HealthProbe {
 
     /// Returns the page for Prometheus; `sessions` is the number of HTTP sessions.
     pub(crate) fn metrics(&self, sessions: usize) -> String {
-        let mut page = Exposition::default();
-        page.family("adjutant_info", MetricType::Gauge, "The version that is running.");
-        page.sample("adjutant_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        let mut page = MetricsPage::default();
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        page.gauge("adjutant_info", "The version that is running.").sample(&version, 1);
         if let Some(orchestrator) = &self.orchestrator {
             write_runs(&mut page, &orchestrator.run_rows());
             write_queue(&mut page, orchestrator);
         }
         self.write_calls(&mut page);
         self.write_downstream(&mut page);
-        page.family("adjutant_http_sessions", MetricType::Gauge, "Sessions of clients over HTTP.");
-        page.sample("adjutant_http_sessions", &[], sessions);
+        page.gauge("adjutant_http_sessions", "Sessions of clients over HTTP.")
+            .sample(&[], sessions);
         if let Some(bytes) = resident_bytes() {
             let help = "Memory of this process, without its children.";
-            page.family("process_resident_memory_bytes", MetricType::Gauge, help);
-            page.sample("process_resident_memory_bytes", &[], bytes);
+            page.gauge("process_resident_memory_bytes", help).sample(&[], bytes);
         }
-        page.into_text()
+        page.0
     }
 
     fn servers_up(&self) -> (usize, usize) {
@@ -113,9 +112,9 @@ impl HealthProbe {
         (up.iter().filter(|up| **up).count(), up.len())
     }
 
-    fn write_calls(&self, page: &mut Exposition) {
-        let name = "adjutant_gateway_calls_total";
-        page.family(name, MetricType::Counter, "Requests to the gateway, by who asked for what.");
+    fn write_calls(&self, page: &mut MetricsPage) {
+        let help = "Requests to the gateway, by who asked for what.";
+        let mut calls = page.counter("adjutant_gateway_calls_total", help);
         for call in self.gateway.call_counts() {
             let decision = if call.outcome == "denied" { "deny" } else { "allow" };
             let labels = [
@@ -125,34 +124,27 @@ impl HealthProbe {
                 ("decision", decision),
                 ("outcome", call.outcome),
             ];
-            page.sample(name, &labels, call.count);
+            calls.sample(&labels, call.count);
         }
     }
 
-    fn write_downstream(&self, page: &mut Exposition) {
-        let states = self.gateway.server_states(&|_| true);
-        let all = || {
-            let servers = states.as_object().into_iter().flatten();
+    fn write_downstream(&self, page: &mut MetricsPage) {
+        let servers = self.gateway.server_states(&|_| true);
+        let states = || {
+            let servers = servers.as_object().into_iter().flatten();
             servers.flat_map(|(name, states)| state_entries(states).map(move |state| (name, state)))
         };
-        let name = "adjutant_downstream_state";
-        page.family(
-            name,
-            MetricType::Gauge,
-            "1 for the state that a server behind the gateway is in.",
-        );
-        for (server, state) in all() {
-            page.sample(name, &server_labels(server, state, true), 1);
+        let help = "1 for the state that a server behind the gateway is in.";
+        let mut current = page.gauge("adjutant_downstream_state", help);
+        for (server, state) in states() {
+            let (agent, state) = (text(state, "agent"), text(state, "state"));
+            current.sample(&[("server", server), ("agent", agent), ("state", state)], 1);
         }
-        let name = "adjutant_downstream_restarts_total";
-        page.family(
-            name,
-            MetricType::Counter,
-            "How often a server behind the gateway was started again.",
-        );
-        for (server, state) in all() {
-            let restarts = state["restarts"].as_u64().unwrap_or(0);
-            page.sample(name, &server_labels(server, state, false), restarts);
+        let help = "How often a server behind the gateway was started again.";
+        let mut restarts = page.counter("adjutant_downstream_restarts_total", help);
+        for (server, state) in states() {
+            let count = state["restarts"].as_u64().unwrap_or(0);
+            restarts.sample(&[("server", server), ("agent", text(state, "agent"))], count);
         }
     }
 }
@@ -161,49 +153,31 @@ fn state_entries(states: &Value) -> impl Iterator<Item = &Value> {
     states.as_array().into_iter().flatten()
 }
 
-/// Returns the labels of a server: its name, the agent it is private to, and optionally its state.
-fn server_labels<'a>(
-    server: &'a str,
-    state: &'a Value,
-    with_state: bool,
-) -> Vec<(&'a str, &'a str)> {
-    let text = |name: &str| state[name].as_str().unwrap_or_default();
-    let mut labels = vec![("server", server), ("agent", text("agent"))];
-    if with_state {
-        labels.push(("state", text("state")));
-    }
-    labels
+fn text<'a>(state: &'a Value, name: &str) -> &'a str {
+    state[name].as_str().unwrap_or_default()
 }
 
-fn write_runs(page: &mut Exposition, rows: &[RunRow]) {
-    page.family(
-        "adjutant_runs_total",
-        MetricType::Counter,
-        "Runs that have ended, by agent and outcome.",
-    );
+fn write_runs(page: &mut MetricsPage, rows: &[RunRow]) {
+    let mut runs =
+        page.counter("adjutant_runs_total", "Runs that have ended, by agent and outcome.");
     for row in rows {
-        page.sample("adjutant_runs_total", &run_labels(row), row.series.runs);
+        runs.sample(&run_labels(row), row.series.runs);
     }
-    page.family(
-        "adjutant_run_cost_usd_total",
-        MetricType::Counter,
-        "What the runs have cost, in dollars.",
-    );
+    let mut costs =
+        page.counter("adjutant_run_cost_usd_total", "What the runs have cost, in dollars.");
     for row in rows {
-        page.sample("adjutant_run_cost_usd_total", &run_labels(row), row.series.cost_usd);
+        costs.sample(&run_labels(row), row.series.cost_usd);
     }
-    page.family("adjutant_run_duration_seconds", MetricType::Histogram, "How long runs took.");
+    let mut durations = page.histogram("adjutant_run_duration_seconds", "How long runs took.");
     for row in rows {
-        let bucket = |page: &mut Exposition, end: &str, count: u64| {
-            let labels = [run_labels(row).as_slice(), &[("le", end)]].concat();
-            page.sample("adjutant_run_duration_seconds_bucket", &labels, count);
-        };
-        for (end, count) in RUN_BUCKETS.iter().zip(row.series.buckets) {
-            bucket(page, &end.to_string(), count);
+        let labels = run_labels(row);
+        let ends = RUN_BUCKETS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        for (end, count) in ends.zip(row.series.buckets.into_iter().chain([row.series.runs])) {
+            let labels = [labels.as_slice(), &[("le", end.as_str())]].concat();
+            durations.sample_of("_bucket", &labels, count);
         }
-        bucket(page, "+Inf", row.series.runs);
-        page.sample("adjutant_run_duration_seconds_sum", &run_labels(row), row.series.seconds);
-        page.sample("adjutant_run_duration_seconds_count", &run_labels(row), row.series.runs);
+        durations.sample_of("_sum", &labels, row.series.seconds);
+        durations.sample_of("_count", &labels, row.series.runs);
     }
 }
 
@@ -211,17 +185,15 @@ fn run_labels(row: &RunRow) -> [(&str, &str); 2] {
     [("agent", &row.agent), ("outcome", row.outcome)]
 }
 
-fn write_queue(page: &mut Exposition, orchestrator: &Orchestrator) {
+fn write_queue(page: &mut MetricsPage, orchestrator: &Orchestrator) {
     let counts = orchestrator.admission_counts();
-    page.family("adjutant_runs_running", MetricType::Gauge, "Runs that are going on.");
-    page.sample("adjutant_runs_running", &[], counts.running);
+    page.gauge("adjutant_runs_running", "Runs that are going on.").sample(&[], counts.running);
     let (warm, live) = orchestrator.pooled_processes();
-    let name = "adjutant_pool_processes";
-    page.family(name, MetricType::Gauge, "Processes that wait for a call.");
-    page.sample(name, &[("kind", "warm")], warm);
-    page.sample(name, &[("kind", "live")], live);
-    page.family("adjutant_runs_waiting", MetricType::Gauge, "Runs that wait for their turn.");
-    page.sample("adjutant_runs_waiting", &[], counts.waiting);
+    let mut processes = page.gauge("adjutant_pool_processes", "Processes that wait for a call.");
+    processes.sample(&[("kind", "warm")], warm);
+    processes.sample(&[("kind", "live")], live);
+    page.gauge("adjutant_runs_waiting", "Runs that wait for their turn.")
+        .sample(&[], counts.waiting);
 }
 
 /// Returns the resident memory of this process; `None` without `/proc`.
@@ -230,4 +202,70 @@ fn resident_bytes() -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1 << 10)
+}
+
+/// A page in the text format of Prometheus.
+#[derive(Debug, Default)]
+struct MetricsPage(String);
+
+/// A metric family of a page; its samples follow its head.
+struct MetricFamily<'a> {
+    page: &'a mut String,
+    name: &'static str,
+}
+
+impl MetricsPage {
+    fn counter(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
+        self.family(name, "counter", help)
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
+        self.family(name, "gauge", help)
+    }
+
+    fn histogram(&mut self, name: &'static str, help: &str) -> MetricFamily<'_> {
+        self.family(name, "histogram", help)
+    }
+
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> MetricFamily<'_> {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        MetricFamily { page: &mut self.0, name }
+    }
+}
+
+impl MetricFamily<'_> {
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.sample_of("", labels, value);
+    }
+
+    /// Adds a sample of one series of a histogram. Label values are escaped.
+    fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        let _ = write!(self.page, "{}{suffix}", self.name);
+        for (place, (label, text)) in labels.iter().enumerate() {
+            let open = if place == 0 { '{' } else { ',' };
+            let _ = write!(self.page, "{open}{label}=\"{}\"", escape_label_value(text));
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.page, "{close} {value}");
+    }
+}
+
+/// Escapes a label value: names can contain any character, and a line holds one sample.
+fn escape_label_value(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_values_cannot_forge_a_sample() {
+        let mut page = MetricsPage::default();
+        page.counter("x_total", "Things.").sample(&[("a", "q\"} 1\nforged 2\\"), ("b", "")], 3);
+        assert_eq!(
+            page.0,
+            "# HELP x_total Things.\n# TYPE x_total counter\nx_total{a=\"q\\\"} 1\\nforged 2\\\\\",b=\"\"} 3\n"
+        );
+    }
 }

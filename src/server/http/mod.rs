@@ -11,7 +11,6 @@ mod frontend;
 mod health;
 mod host_origin_token;
 mod http_sessions;
-mod metrics_text;
 mod options;
 mod rate_limit;
 mod refusal;
