@@ -4,7 +4,7 @@
 //! its data twice: as text, and as `_meta["adjutant/error"]` for programs.
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::outcome::{Answer, Failure, Outcome, Report};
 
@@ -13,11 +13,10 @@ pub(crate) fn run_subagent_result(report: &Report) -> CallToolResult {
     match &report.outcome {
         Outcome::Answered(answer) => CallToolResult::structured(success_object(report, answer)),
         Outcome::Failed(failure) => {
-            let mut result =
-                CallToolResult::error(vec![ContentBlock::text(error_text(report, failure))]);
-            let mut meta = MetaObject::default();
+            let text = ContentBlock::text(error_text(report, failure));
+            let mut result = CallToolResult::error(vec![text]);
+            let meta = result.meta.insert(MetaObject::default());
             meta.insert("adjutant/error".to_owned(), error_object(report, failure));
-            result.meta = Some(meta);
             result
         }
     }
@@ -25,59 +24,54 @@ pub(crate) fn run_subagent_result(report: &Report) -> CallToolResult {
 
 /// The result of `run_subagents`, never `isError`: a failed run is one entry of `results`.
 pub(crate) fn run_subagents_result(reports: &[Report]) -> CallToolResult {
-    let entries: Vec<Value> = reports
-        .iter()
-        .map(|report| match &report.outcome {
-            Outcome::Answered(answer) => success_object(report, answer),
-            Outcome::Failed(failure) => error_object(report, failure),
-        })
-        .collect();
-    CallToolResult::structured(json!({ "results": entries }))
+    let entries = reports.iter().map(|report| match &report.outcome {
+        Outcome::Answered(answer) => success_object(report, answer),
+        Outcome::Failed(failure) => error_object(report, failure),
+    });
+    CallToolResult::structured(json!({ "results": entries.collect::<Vec<_>>() }))
 }
 
 fn success_object(report: &Report, answer: &Answer) -> Value {
-    let mut object = Map::new();
-    object.insert("result".to_owned(), answer.text.clone().into());
-    object.insert("agent".to_owned(), report.agent.clone().into());
-    object.insert("duration_ms".to_owned(), report.duration_ms.into());
+    let (agent, duration_ms) = (&report.agent, report.duration_ms);
+    let mut object = json!({ "result": answer.text, "agent": agent, "duration_ms": duration_ms });
     if let Some(output) = &answer.output {
-        object.insert("output".to_owned(), output.clone());
+        object["output"] = output.clone();
     }
-    insert_optional_fields(report, &mut object);
-    Value::Object(object)
+    with_optional_fields(report, object)
 }
 
 fn error_object(report: &Report, failure: &Failure) -> Value {
-    let mut object = Map::new();
-    object.insert("agent".to_owned(), report.agent.clone().into());
-    object.insert("error".to_owned(), failure.full_message().into());
-    object.insert("code".to_owned(), failure.code.as_str().into());
-    object.insert("duration_ms".to_owned(), report.duration_ms.into());
+    let mut object = json!({
+        "agent": report.agent,
+        "error": failure.full_message(),
+        "code": failure.code.as_str(),
+        "duration_ms": report.duration_ms,
+    });
     if let Some(partial) = &failure.partial {
-        object.insert("partial".to_owned(), partial.clone().into());
+        object["partial"] = partial.as_str().into();
     }
     if !failure.errors.is_empty() {
-        object.insert("errors".to_owned(), json!(failure.errors));
+        object["errors"] = json!(failure.errors);
     }
-    insert_optional_fields(report, &mut object);
-    Value::Object(object)
+    with_optional_fields(report, object)
 }
 
-/// Inserts `run_id` and those of the optional fields that have a value.
-fn insert_optional_fields(report: &Report, object: &mut Map<String, Value>) {
+/// Adds `run_id` and those of the optional fields that have a value.
+fn with_optional_fields(report: &Report, mut object: Value) -> Value {
     if let Some(session) = &report.session_id {
-        object.insert("session_id".to_owned(), session.clone().into());
+        object["session_id"] = session.as_str().into();
     }
     if let Some(cost) = report.cost_usd {
-        object.insert("cost_usd".to_owned(), cost.into());
+        object["cost_usd"] = cost.into();
     }
-    object.insert("run_id".to_owned(), report.run_id.to_string().into());
+    object["run_id"] = report.run_id.to_string().into();
     if !report.denials.is_empty() {
-        object.insert("denials".to_owned(), json!(report.denials));
+        object["denials"] = json!(report.denials);
     }
     if !report.notes.is_empty() {
-        object.insert("note".to_owned(), report.notes.join(" ").into());
+        object["note"] = report.notes.join(" ").into();
     }
+    object
 }
 
 /// The text of a failed run, for the model.
@@ -96,10 +90,8 @@ fn error_text(report: &Report, failure: &Failure) -> String {
         text.push_str(&format!("\ncost_usd: {cost}"));
     }
     if let Some(partial) = &failure.partial {
-        text.push_str(&format!(
-            "\n\npartial (what `{}` had written, not its answer):\n{partial}",
-            report.agent
-        ));
+        let head = format!("partial (what `{}` had written, not its answer)", report.agent);
+        text.push_str(&format!("\n\n{head}:\n{partial}"));
     }
     text
 }
