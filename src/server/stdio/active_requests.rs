@@ -69,12 +69,10 @@ impl ActiveRequests {
 
     /// Cancels all work; results that arrive before the writer closes are still sent.
     pub(crate) fn cancel_all(&self) {
-        let mut lock = self.0.lock();
-        lock.is_closed = true;
-        lock.by_id
-            .values()
-            .filter_map(|request| request.cancel_work.as_ref())
-            .for_each(CancellationToken::cancel);
+        let mut table = self.0.lock();
+        table.is_closed = true;
+        let work = table.by_id.values().filter_map(|request| request.cancel_work.as_ref());
+        work.for_each(CancellationToken::cancel);
     }
 
     /// Removes a request whose work has ended; `true` unless the client has cancelled it.

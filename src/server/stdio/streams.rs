@@ -12,29 +12,23 @@ use std::task::{Context, Poll};
 use rmcp::transport::{StdioReader, StdioWriter, stdio_pipes};
 use rustix::fs::fstat;
 use rustix::net::{AddressFamily, getsockname};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 use tokio::net::UnixStream;
+use tokio_util::either::Either;
 
 /// The client's input: our stdin.
-pub(crate) enum ClientInput {
-    Socket(UnixStream),
-    Stdio(StdioReader),
-}
+pub(crate) type ClientInput = Either<UnixStream, StdioReader>;
 
 /// The output to the client: our stdout.
-pub(crate) enum ClientOutput {
-    Socket(UnixStream),
-    Stdio(StdioWriter),
-}
+pub(crate) struct ClientOutput(Either<UnixStream, StdioWriter>);
 
 /// Opens our stdin and stdout. Call once, within a tokio runtime.
 pub(crate) fn stdin_and_stdout() -> (ClientInput, ClientOutput) {
     let (input, output) = stdio_pipes();
-    let input = dedicated_socket(rustix::stdio::stdin())
-        .map_or(ClientInput::Stdio(input), ClientInput::Socket);
-    let output = dedicated_socket(rustix::stdio::stdout())
-        .map_or(ClientOutput::Stdio(output), ClientOutput::Socket);
-    (input, output)
+    let input = dedicated_socket(rustix::stdio::stdin()).map_or(Either::Right(input), Either::Left);
+    let output =
+        dedicated_socket(rustix::stdio::stdout()).map_or(Either::Right(output), Either::Left);
+    (input, ClientOutput(output))
 }
 
 /// Returns the stream of a Unix socket; `None` for other files, and for the socket of stderr, which must stay blocking:
@@ -54,43 +48,24 @@ fn is_same_file(one: impl AsFd, other: impl AsFd) -> bool {
     place(one.as_fd()) == place(other.as_fd())
 }
 
-impl AsyncRead for ClientInput {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Socket(socket) => Pin::new(socket).poll_read(context, buffer),
-            Self::Stdio(reader) => Pin::new(reader).poll_read(context, buffer),
-        }
-    }
-}
-
 impl AsyncWrite for ClientOutput {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Socket(socket) => Pin::new(socket).poll_write(context, bytes),
-            Self::Stdio(writer) => Pin::new(writer).poll_write(context, bytes),
-        }
+        Pin::new(&mut self.0).poll_write(context, bytes)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Socket(socket) => Pin::new(socket).poll_flush(context),
-            Self::Stdio(writer) => Pin::new(writer).poll_flush(context),
-        }
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
             // Other processes may hold the same socket; ours is closed when the process exits.
-            Self::Socket(_) => Poll::Ready(Ok(())),
-            Self::Stdio(writer) => Pin::new(writer).poll_shutdown(context),
+            Either::Left(_) => Poll::Ready(Ok(())),
+            Either::Right(writer) => Pin::new(writer).poll_shutdown(context),
         }
     }
 }
