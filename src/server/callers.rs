@@ -6,7 +6,6 @@ use rmcp::RoleServer;
 use rmcp::model::{
     CallToolResponse, CallToolResult, CustomRequest, ErrorCode, ErrorData, Extensions, JsonObject,
 };
-use rmcp::service::RequestContext;
 use serde_json::Value;
 
 use crate::audit::AuditEntry;
@@ -16,6 +15,11 @@ use crate::identity::{
 };
 use crate::server::http::HttpCaller;
 use crate::util::{one_line, shorten};
+
+/// The context of a request to our MCP server.
+pub(crate) type RequestContext = rmcp::service::RequestContext<RoleServer>;
+/// The result of a request, or its JSON-RPC error.
+pub(crate) type McpResult<T> = Result<T, ErrorData>;
 
 /// The hidden tool with which a Claude Code hook attests the next call, over the same connection.
 ///
@@ -45,9 +49,9 @@ impl CallerResolver {
     /// A resolver with attestations by Claude Code hooks, for stdio.
     pub(crate) fn with_attestations(
         default_caller: Caller,
-        attested: Arc<AttestationRegistry>,
+        attestations: Arc<AttestationRegistry>,
     ) -> Self {
-        Self { default_caller, attestations: Some(attested) }
+        Self { default_caller, attestations: Some(attestations) }
     }
 
     /// Returns the caller that the token names, otherwise the default caller. Ignores attestations.
@@ -63,7 +67,7 @@ impl CallerResolver {
     pub(crate) fn resolve(
         &self,
         tool: &str,
-        context: &RequestContext<RoleServer>,
+        context: &RequestContext,
     ) -> Result<Caller, AttestationError> {
         self.resolve_tool_use(tool, tool_use_id(context), || self.sender_of(&context.extensions))
     }
@@ -90,18 +94,16 @@ impl CallerResolver {
     pub(crate) fn record_attestation(
         &self,
         arguments: Option<JsonObject>,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
+        context: &RequestContext,
+    ) -> McpResult<CallToolResponse> {
         // Calls by hooks have no tool-use id.
         let is_tool_use = context.meta.get(TOOL_USE_ID_FIELD).is_some();
         let Some(attested) = self.attestations.as_ref().filter(|_| !is_tool_use) else {
             return Err(unknown_tool(ATTEST_CALL));
         };
-        let arguments = arguments.unwrap_or_default();
-        match Attestation::from_payload(&Value::Object(arguments)) {
-            Some(said) => {
-                attested.add(said, AttestationChannel::Connection);
-            }
+        let arguments = Value::Object(arguments.unwrap_or_default());
+        match Attestation::from_payload(&arguments) {
+            Some(said) => drop(attested.add(said, AttestationChannel::Connection)),
             None => {
                 tracing::warn!("a hook's attestation could not be read; its call is unattested");
             }
@@ -124,22 +126,18 @@ pub(crate) fn reject_unknown_tool(gateway: &Gateway, name: &str) -> ErrorData {
 /// # Errors
 ///
 /// `-32602` if the call names no tool.
-pub(crate) fn parse_malformed_call(
-    request: &CustomRequest,
-) -> Result<(&str, ErrorData), ErrorData> {
-    let name = request.params.as_ref().and_then(|params| params.get("name")?.as_str());
+pub(crate) fn parse_malformed_call(request: &CustomRequest) -> McpResult<(&str, ErrorData)> {
     let invalid = |sentence| ErrorData::new(ErrorCode::INVALID_PARAMS, sentence, None);
-    let Some(name) = name else { return Err(invalid("INVALID_ARGUMENT: `name` must be text")) };
-    let has_object = request.params.as_ref().is_some_and(|params| {
-        params.get("arguments").is_none_or(|value| value.is_object() || value.is_null())
-    });
-    Ok((
-        name,
-        invalid(match has_object {
-            true => "INVALID_ARGUMENT: a field of `params` has a type that MCP does not allow",
-            false => "INVALID_ARGUMENT: `arguments` must be an object",
-        }),
-    ))
+    let field = |name| request.params.as_ref().and_then(|params| params.get(name));
+    let Some(name) = field("name").and_then(Value::as_str) else {
+        return Err(invalid("INVALID_ARGUMENT: `name` must be text"));
+    };
+    let has_object = field("arguments").is_none_or(|value| value.is_object() || value.is_null());
+    let sentence = match has_object {
+        true => "INVALID_ARGUMENT: a field of `params` has a type that MCP does not allow",
+        false => "INVALID_ARGUMENT: `arguments` must be an object",
+    };
+    Ok((name, invalid(sentence)))
 }
 
 fn unknown_tool(name: &str) -> ErrorData {
@@ -148,9 +146,14 @@ fn unknown_tool(name: &str) -> ErrorData {
 }
 
 /// Returns Claude Code's tool-use id of a request, if valid.
-pub(crate) fn tool_use_id(context: &RequestContext<RoleServer>) -> Option<String> {
+fn tool_use_id(context: &RequestContext) -> Option<String> {
     let id = context.meta.get(TOOL_USE_ID_FIELD).and_then(Value::as_str)?;
     is_tool_use_id(id).then(|| id.to_owned())
+}
+
+/// Returns the id of a call for audit entries: the tool-use id, otherwise the id of the request.
+pub(crate) fn call_id(context: &RequestContext) -> String {
+    tool_use_id(context).unwrap_or_else(|| context.id.to_string())
 }
 
 /// Returns `true` for 1 to 256 bytes.

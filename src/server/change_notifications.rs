@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleServer;
-use rmcp::model::{CustomRequest, ErrorCode, ErrorData, JsonObject, SubscriptionFilter};
+use rmcp::model::{CustomRequest, ErrorCode, ErrorData};
 use rmcp::service::{NotificationContext, SubscriptionContext};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
@@ -73,16 +73,6 @@ async fn notify_changes<F, R>(
     }
 }
 
-/// Accepts the list-changed subscriptions of a client.
-pub(crate) fn accept_subscriptions(
-    requested: &SubscriptionFilter,
-    accepted: &mut SubscriptionFilter,
-) {
-    accepted.tools_list_changed = requested.tools_list_changed;
-    accepted.resources_list_changed = requested.resources_list_changed;
-    accepted.prompts_list_changed = requested.prompts_list_changed;
-}
-
 /// Spawns the task that notifies an initialized client until it disconnects.
 pub(crate) fn spawn_notifications(
     gateway: &Arc<Gateway>,
@@ -129,11 +119,6 @@ pub(crate) async fn serve_subscription(gateway: &Gateway, context: &Subscription
 
 const SET_LEVEL: &str = "logging/setLevel";
 const LEVELS: &str = "debug, info, notice, warning, error, critical, alert or emergency";
-
-/// The `logging` capability, declared if messages are forwarded.
-pub(crate) fn logging_capability(relay: Option<&LogSubscription>) -> Option<JsonObject> {
-    relay.map(|_| JsonObject::new())
-}
 
 /// Forwards log messages to the client from now on; messages are dropped while the output queue is full.
 pub(crate) fn forward_to_client(relay: &LogSubscription, writer: FrameWriter) {

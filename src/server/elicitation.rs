@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleServer;
@@ -17,7 +17,7 @@ use rmcp::model::{
     ElicitationAction, ElicitationSchema, ErrorCode, ErrorData, InputRequest, InputRequests,
     InputRequiredResult, InputResponses, JsonObject, ProtocolVersion, RequestId, ServerRequest,
 };
-use rmcp::service::{Peer, PeerRequestOptions, RequestContext, ServiceError};
+use rmcp::service::{Peer, PeerRequestOptions, ServiceError};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
@@ -26,6 +26,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::callers::{McpResult, RequestContext};
 use crate::delegation::{
     ApprovalAnswer, ApprovalFuture, ApprovalPrompt, ApprovalQuestion, CHOICES, NoApprover,
 };
@@ -42,20 +43,18 @@ pub(crate) enum ElicitationMode {
 }
 
 /// Returns the mode for the client of this request, from its capabilities and protocol revision.
-pub(crate) fn elicitation_mode(context: &RequestContext<RoleServer>) -> ElicitationMode {
+pub(crate) fn elicitation_mode(context: &RequestContext) -> ElicitationMode {
     if !supports_forms(context) {
         let why = "the client of Adjutant did not declare that it can ask (MCP elicitation)";
         return ElicitationMode::DuringCall(Arc::new(NoApprover::new(why)));
     }
-    match context.protocol_version() {
-        Some(version) if version >= ProtocolVersion::V_2026_07_28 => ElicitationMode::InputRequired,
-        Some(_) | None => {
-            ElicitationMode::DuringCall(Arc::new(ElicitationPrompt(context.peer.clone())))
-        }
+    if context.protocol_version() >= Some(ProtocolVersion::V_2026_07_28) {
+        return ElicitationMode::InputRequired;
     }
+    ElicitationMode::DuringCall(Arc::new(ElicitationPrompt(context.peer.clone())))
 }
 
-fn supports_forms(context: &RequestContext<RoleServer>) -> bool {
+fn supports_forms(context: &RequestContext) -> bool {
     let declared = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
     // Revisions before 2025-11-25 have forms only, declared by an empty object.
     declared.is_some_and(|kinds| kinds.form.is_some() || kinds.url.is_none())
@@ -71,13 +70,12 @@ impl ApprovalPrompt for ElicitationPrompt {
 
     fn ask<'a>(&'a self, question: &'a ApprovalQuestion) -> ApprovalFuture<'a> {
         Box::pin(async move {
-            match self.elicit(question).await {
-                Ok(result) => approval_answer(&result),
-                Err(error) => {
-                    let why = format!("the client did not pass the question on ({error})");
-                    ApprovalAnswer::Unreachable { why }
-                }
-            }
+            self.elicit(question).await.map_or_else(
+                |error| ApprovalAnswer::Unreachable {
+                    why: format!("the client did not pass the question on ({error})"),
+                },
+                |result| approval_answer(&result),
+            )
         })
     }
 }
@@ -125,12 +123,9 @@ impl Drop for ElicitationGuard {
 /// The elicitation request for a question; `None` if the schema does not fit rmcp's type.
 pub(crate) fn elicit_request(question: &ApprovalQuestion) -> Option<ElicitRequest> {
     let requested_schema: ElicitationSchema = serde_json::from_value(decision_schema()).ok()?;
-    let message = question.text();
-    Some(ElicitRequest::new(ElicitRequestParams::FormElicitationParams {
-        meta: None,
-        message,
-        requested_schema,
-    }))
+    let (meta, message) = (None, question.text());
+    let params = ElicitRequestParams::FormElicitationParams { meta, message, requested_schema };
+    Some(ElicitRequest::new(params))
 }
 
 /// The form: one required choice. Every protocol revision with forms understands `enum` with `enumNames`.
@@ -199,7 +194,7 @@ impl PendingRun {
     pub(crate) fn start<R>(
         key: RequestKey,
         caller: Caller,
-        context: &RequestContext<RoleServer>,
+        context: &RequestContext,
         run: impl FnOnce(RequestKey, CallContext) -> R,
     ) -> Self
     where
@@ -208,15 +203,14 @@ impl PendingRun {
         let (sender, questions) = unbounded_channel();
         let (progress_sink, listening) = watch::channel(None);
         let cancel = CancellationToken::new();
-        let asker = Arc::new(InputRequiredPrompt(sender));
-        let line = CallContext {
+        let call = CallContext {
             caller,
-            approval_prompt: asker,
+            approval_prompt: Arc::new(InputRequiredPrompt(sender)),
             cancellation: cancel.clone(),
             progress_sink: listening,
             extensions: context.extensions.clone(),
         };
-        let running = tokio::spawn(run(key.clone(), line));
+        let running = tokio::spawn(run(key.clone(), call));
         let open_questions = BTreeMap::new();
         Self { key, running, questions, progress_sink, cancel, open_questions, rounds: 0 }
     }
@@ -225,11 +219,10 @@ impl PendingRun {
     fn deliver_answers(&mut self, answers: &InputResponses) {
         for (key, answer) in answers {
             let Some(asked) = self.open_questions.remove(key) else { continue };
-            let said = serde_json::from_value::<ElicitResult>(answer.clone());
+            let answer = serde_json::from_value(answer.clone());
+            let answer = answer.map_or(ApprovalAnswer::Dismissed, |said| approval_answer(&said));
             // Fails if the question has timed out, and so is already denied.
-            let _ = asked
-                .reply
-                .send(said.map_or(ApprovalAnswer::Dismissed, |said| approval_answer(&said)));
+            let _ = asked.reply.send(answer);
         }
     }
 
@@ -253,10 +246,10 @@ impl PendingRuns {
         state: &str,
         request_key: &RequestKey,
         answers: &InputResponses,
-    ) -> Result<PendingRun, ErrorData> {
-        let mut parked = self.lock();
-        let same = parked.get(state).is_some_and(|pending_run| pending_run.key == *request_key);
-        let pending_run = same.then(|| parked.remove(state)).flatten();
+    ) -> McpResult<PendingRun> {
+        let mut suspended = self.suspended.lock();
+        let is_same = suspended.get(state).is_some_and(|run| run.key == *request_key);
+        let pending_run = is_same.then(|| suspended.remove(state)).flatten();
         let Some(mut pending_run) = pending_run else {
             let message = "no call waits under this `requestState`: it is over, or was another one";
             return Err(ErrorData::new(ErrorCode::INVALID_PARAMS, message, None));
@@ -269,7 +262,7 @@ impl PendingRuns {
     pub(crate) async fn wait(
         &self,
         mut pending_run: PendingRun,
-        context: &RequestContext<RoleServer>,
+        context: &RequestContext,
     ) -> CallToolResponse {
         pending_run.progress_sink.send_replace(ProgressSink::from_request(context));
         loop {
@@ -296,21 +289,17 @@ impl PendingRuns {
         let questions = input_requests(&pending_run.open_questions);
         let question_timeout =
             pending_run.open_questions.values().map(|asked| asked.question.timeout).max();
-        self.lock().insert(state.clone(), pending_run);
-        let (rounds, key) = (self.clone(), state.clone());
+        self.suspended.lock().insert(state.clone(), pending_run);
+        let (pending_runs, key) = (self.clone(), state.clone());
         tokio::spawn(async move {
             sleep(question_timeout.unwrap_or_default() + RESUME_GRACE_PERIOD).await;
-            let left = rounds.lock().remove(&key);
+            let left = pending_runs.suspended.lock().remove(&key);
             if let Some(pending_run) = left {
                 tracing::warn!("a client did not come back after a question; its run is cancelled");
                 pending_run.cancel.cancel();
             }
         });
         InputRequiredResult::new(Some(questions), Some(state)).into()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, PendingRun>> {
-        self.suspended.lock()
     }
 }
 
@@ -333,11 +322,9 @@ async fn collect_questions(
 }
 
 fn input_requests(open: &BTreeMap<String, SuspendedQuestion>) -> InputRequests {
-    open.iter()
-        .filter_map(|(key, asked)| {
-            Some((key.clone(), InputRequest::Elicitation(elicit_request(&asked.question)?)))
-        })
-        .collect()
+    let request =
+        |asked: &SuspendedQuestion| elicit_request(&asked.question).map(InputRequest::Elicitation);
+    open.iter().filter_map(|(key, asked)| Some((key.clone(), request(asked)?))).collect()
 }
 
 fn call_response(done: Result<CallToolResult, JoinError>) -> CallToolResponse {

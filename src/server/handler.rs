@@ -11,18 +11,20 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, DiscoverResult,
     ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, PromptsCapability, ProtocolVersion,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourcesCapability,
-    ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
+    Implementation, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, PromptsCapability,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+    ResourcesCapability, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
 };
-use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
+use rmcp::service::{NotificationContext, Peer, SubscriptionContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::interval;
 
-use super::callers::{ATTEST_CALL, parse_malformed_call, reject_unknown_tool, tool_use_id};
+use super::callers::{
+    ATTEST_CALL, McpResult, RequestContext, call_id, parse_malformed_call, reject_unknown_tool,
+};
 use super::router::CallRouter;
 use super::{change_notifications, packed_result};
 use crate::delegation::Orchestrator;
@@ -44,11 +46,11 @@ const CLOSED_POLL_INTERVAL: Duration = Duration::from_secs(20);
 /// The MCP handler; one clone per connection, HTTP session or request.
 #[derive(Clone)]
 pub(crate) struct McpHandler {
-    router: CallRouter,
+    pub(crate) router: CallRouter,
     /// `None` in `adjutant gateway`, which runs no agents.
     delegation: Option<Delegation>,
     /// Log messages of downstream servers; `None` where several clients share the servers.
-    logs: Option<Arc<LogSubscription>>,
+    pub(crate) logs: Option<Arc<LogSubscription>>,
 }
 
 impl McpHandler {
@@ -58,15 +60,9 @@ impl McpHandler {
         orchestrator: Option<Arc<Orchestrator>>,
         logs: Option<Arc<LogSubscription>>,
     ) -> Self {
-        Self { router, delegation: orchestrator.map(Delegation::new), logs }
-    }
-
-    pub(crate) fn router(&self) -> &CallRouter {
-        &self.router
-    }
-
-    pub(crate) fn logs(&self) -> Option<&Arc<LogSubscription>> {
-        self.logs.as_ref()
+        let callers = router.callers.clone();
+        let delegation = orchestrator.map(|orchestrator| Delegation::new(orchestrator, callers));
+        Self { router, delegation, logs }
     }
 
     fn tools_for(&self, caller: &Caller) -> Vec<Tool> {
@@ -124,8 +120,8 @@ impl McpHandler {
     async fn list_features<T: Serialize + DeserializeOwned + Default>(
         &self,
         offer: FeatureKind,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<T, ErrorData> {
+        context: &RequestContext,
+    ) -> McpResult<T> {
         let who = self.feature_identity(offer.list_method(), context).await?;
         let listed = self.router.gateway.list_features(&who, offer).await;
         pack_feature(listed, T::default())
@@ -136,19 +132,17 @@ impl McpHandler {
     async fn feature_identity(
         &self,
         method: &'static str,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<RequestIdentity, ErrorData> {
+        context: &RequestContext,
+    ) -> McpResult<RequestIdentity> {
         let claimed = match context.meta.get(AGENT_ID_FIELD) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(name)) => Ok(Some(name.clone()).filter(|name| !name.is_empty())),
             Some(_) => Err(gateway::invalid_argument(AGENT_ID_FIELD, "text")),
         };
-        let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
-        let agent_id = claimed.as_ref().ok().cloned().flatten();
         let caller = self.router.callers.resolve(method, context);
-        let who = gateway::request_identity(caller, agent_id, call_id);
+        let (who, claimed) = gateway::request_identity(caller, claimed, call_id(context));
         match claimed {
-            Ok(_) => Ok(who),
+            Ok(()) => Ok(who),
             Err(wrong) => {
                 Err(feature_error(&self.router.gateway.reject(method, &who, wrong).await))
             }
@@ -160,7 +154,7 @@ impl McpHandler {
 fn pack_feature<T: Serialize + DeserializeOwned>(
     result: Result<Value, GatewayError>,
     empty: T,
-) -> Result<T, ErrorData> {
+) -> McpResult<T> {
     let raw = LineJson::encode(&result.map_err(|error| feature_error(&error))?);
     let raw = raw.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
     Ok(packed_result::pack(&raw, empty))
@@ -187,7 +181,7 @@ impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let tools = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
         let mut capabilities = tools.build();
-        capabilities.logging = change_notifications::logging_capability(self.logs.as_deref());
+        capabilities.logging = self.logs.as_ref().map(|_| JsonObject::new());
         if self.router.gateway.any_server_usable() {
             let mut resources = ResourcesCapability::default();
             resources.list_changed = Some(true);
@@ -198,19 +192,15 @@ impl ServerHandler for McpHandler {
         }
         let mut info = ServerConfig::new(capabilities);
         info.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
-        let version = env!("CARGO_PKG_VERSION");
-        if self.delegation.is_some() {
-            info.server_info = Implementation::new("adjutant", version);
-            return info;
+        let name = if self.delegation.is_some() { "adjutant" } else { "adjutant-gateway" };
+        info.server_info = Implementation::new(name, env!("CARGO_PKG_VERSION"));
+        match self.delegation {
+            Some(_) => info,
+            None => info.with_instructions(GATEWAY_INSTRUCTIONS),
         }
-        info.server_info = Implementation::new("adjutant-gateway", version);
-        info.with_instructions(GATEWAY_INSTRUCTIONS)
     }
 
-    async fn discover(
-        &self,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<DiscoverResult, ErrorData> {
+    async fn discover(&self, _context: RequestContext) -> McpResult<DiscoverResult> {
         let mut info = self.get_info();
         // In this revision log messages belong to a request, which rmcp does not support.
         info.capabilities.logging = None;
@@ -221,8 +211,8 @@ impl ServerHandler for McpHandler {
     async fn list_tools(
         &self,
         _request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
+        context: RequestContext,
+    ) -> McpResult<ListToolsResult> {
         let caller = self.router.callers.sender_of(&context.extensions);
         Ok(ListToolsResult::with_all_items(self.tools_for(&caller)))
     }
@@ -230,11 +220,11 @@ impl ServerHandler for McpHandler {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
+        context: RequestContext,
+    ) -> McpResult<CallToolResponse> {
         let callers = &self.router.callers;
         if let Some(delegation) = self.delegation_for(&request.name) {
-            return delegation.call_tool(request, callers, &context).await;
+            return delegation.call_tool(request, &context).await;
         }
         let name = request.name.as_ref();
         if name == ATTEST_CALL {
@@ -253,15 +243,15 @@ impl ServerHandler for McpHandler {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CustomResult, ErrorData> {
+        context: RequestContext,
+    ) -> McpResult<CustomResult> {
         if request.method != "tools/call" {
             return Err(change_notifications::unknown_method(self.logs.as_deref(), request));
         }
         let (name, refused) = parse_malformed_call(&request)?;
         let CallRouter { gateway, callers, .. } = &self.router;
         if let Some(delegation) = self.delegation_for(name) {
-            delegation.reject_malformed(callers, callers.resolve(name, &context)).await;
+            delegation.reject_malformed(name, &context).await;
         } else if self.is_gateway_tool(name) {
             let caller = callers.resolve(name, &context);
             gateway::reject_malformed(gateway, caller, name, &context).await;
@@ -274,32 +264,32 @@ impl ServerHandler for McpHandler {
     async fn list_resources(
         &self,
         _request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
+        context: RequestContext,
+    ) -> McpResult<ListResourcesResult> {
         self.list_features(FeatureKind::Resources, &context).await
     }
 
     async fn list_resource_templates(
         &self,
         _request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        context: RequestContext,
+    ) -> McpResult<ListResourceTemplatesResult> {
         self.list_features(FeatureKind::ResourceTemplates, &context).await
     }
 
     async fn list_prompts(
         &self,
         _request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListPromptsResult, ErrorData> {
+        context: RequestContext,
+    ) -> McpResult<ListPromptsResult> {
         self.list_features(FeatureKind::Prompts, &context).await
     }
 
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ReadResourceResponse, ErrorData> {
+        context: RequestContext,
+    ) -> McpResult<ReadResourceResponse> {
         let who = self.feature_identity("resources/read", &context).await?;
         let read = self.router.gateway.read_resource(&who, &request.uri, context.ct.clone()).await;
         Ok(pack_feature(read, ReadResourceResult::new(Vec::new()))?.into())
@@ -308,8 +298,8 @@ impl ServerHandler for McpHandler {
     async fn get_prompt(
         &self,
         request: GetPromptRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<GetPromptResponse, ErrorData> {
+        context: RequestContext,
+    ) -> McpResult<GetPromptResponse> {
         let who = self.feature_identity("prompts/get", &context).await?;
         let arguments = request.arguments.map(Value::Object);
         let gateway = &self.router.gateway;
@@ -321,7 +311,7 @@ impl ServerHandler for McpHandler {
     async fn set_level(
         &self,
         request: rmcp::model::SetLevelRequestParams,
-        _context: RequestContext<RoleServer>,
+        _context: RequestContext,
     ) -> Result<(), ErrorData> {
         change_notifications::open_log_subscription(self.logs.as_deref())?.set_level(request.level);
         Ok(())
@@ -347,7 +337,9 @@ impl ServerHandler for McpHandler {
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
         let mut accepted = SubscriptionFilter::new();
-        change_notifications::accept_subscriptions(requested, &mut accepted);
+        accepted.tools_list_changed = requested.tools_list_changed;
+        accepted.resources_list_changed = requested.resources_list_changed;
+        accepted.prompts_list_changed = requested.prompts_list_changed;
         Some(accepted)
     }
 

@@ -17,6 +17,4 @@ mod tools;
 pub use http::{HealthProbe, HttpOptions, HttpServer, HttpShutdown};
 
 pub(crate) use http::{HttpError, TlsFiles};
-pub(crate) use serve::{
-    serve_gateway_http, serve_gateway_stdio, serve_http, serve_stdio, serve_stdio_and_http,
-};
+pub(crate) use serve::{AgentServer, serve_gateway_http, serve_gateway_stdio};

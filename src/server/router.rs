@@ -8,17 +8,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::RoleServer;
 use rmcp::model::{
     CallToolResponse, CallToolResult, ErrorCode, ErrorData, ProgressNotificationParam,
 };
-use rmcp::service::RequestContext;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::callers::{CallerResolver, is_tool_use_id, tool_use_id};
+use super::callers::{CallerResolver, McpResult, RequestContext, call_id, is_tool_use_id};
 use super::packed_result;
 use crate::gateway::{Gateway, GatewayError, RequestIdentity, ToolCall, forward_progress};
 use crate::identity::{AttestationError, Caller};
@@ -30,7 +28,7 @@ use crate::server::tools::gateway::{self, RawArguments, ToolArguments};
 const MAX_QUEUED_PROGRESS: usize = 64;
 
 /// The result of a call as JSON text, or the JSON-RPC error of the downstream server.
-pub(crate) type CallAnswer = Result<LineJson, ErrorData>;
+pub(crate) type CallAnswer = McpResult<LineJson>;
 
 /// The kind of MCP revision a message is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +101,12 @@ impl CallRouter {
     pub(crate) async fn answer_typed(
         &self,
         caller: Result<Caller, AttestationError>,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
+        context: &RequestContext,
+    ) -> McpResult<CallToolResponse> {
         let arguments = RawArguments::of(context);
         let arguments = arguments.as_ref().map(RawArguments::as_raw);
-        let answer = match parse_arguments(caller, call_id, arguments, context.ct.clone()) {
+        let answer = match parse_arguments(caller, call_id(context), arguments, context.ct.clone())
+        {
             Err(invalid) => self.refuse(invalid).await,
             Ok(call) => match context.meta.get_progress_token() {
                 None => self.execute_and_wait(call).await,
@@ -171,9 +169,8 @@ fn parse_arguments(
     cancelled: CancellationToken,
 ) -> Result<ParsedCall, Box<InvalidCall>> {
     let arguments = ToolArguments::parse(arguments);
-    let claimed = arguments.agent_id();
-    let who = gateway::request_identity(caller, claimed.clone().ok().flatten(), call_id);
-    match claimed.and_then(|_| tool_call(&arguments, cancelled)) {
+    let (who, claimed) = gateway::request_identity(caller, arguments.agent_id(), call_id);
+    match claimed.and_then(|()| tool_call(&arguments, cancelled)) {
         Ok(call) => Ok(ParsedCall { who, call }),
         Err(error) => Err(Box::new(InvalidCall { who, error })),
     }

@@ -13,9 +13,7 @@ use crate::config::{GatewayOptions, Settings};
 use crate::delegation::Orchestrator;
 use crate::gateway::Gateway;
 use crate::identity::Caller;
-use crate::server::{
-    HttpError, HttpOptions, HttpServer, TlsFiles, serve_http, serve_stdio, serve_stdio_and_http,
-};
+use crate::server::{AgentServer, HttpError, HttpOptions, HttpServer, TlsFiles};
 
 /// Listen address for `GATEWAY_TRANSPORT=http` without `--http`.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
@@ -63,13 +61,12 @@ impl CliCommand for ServeArguments {
             let orchestrator = Orchestrator::start(settings, shutdown, Arc::clone(&gateway));
             orchestrator.keep_servers_ready();
             orchestrator.enable_process_pool();
+            let agents = AgentServer { orchestrator, gateway, caller };
             match server {
-                None => Box::pin(serve_stdio(orchestrator, gateway, caller)).await?,
-                Some(server) if self.stdio => {
-                    Box::pin(serve_stdio_and_http(orchestrator, gateway, caller, server)).await?;
-                }
-                Some(server) => {
-                    Box::pin(serve_http(orchestrator, gateway, caller, server)).await;
+                None => Box::pin(agents.serve_stdio()).await?,
+                Some(http) if self.stdio => Box::pin(agents.serve_stdio_and_http(http)).await?,
+                Some(http) => {
+                    Box::pin(agents.serve_http(http)).await;
                 }
             }
             Ok(ExitStatus::Success)

@@ -18,16 +18,18 @@ use std::time::{Duration, Instant};
 use rmcp::model::{ClientJsonRpcMessage, GetExtensions, JsonRpcMessage, ProgressNotificationParam};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::active_requests::ActiveRequests;
-use super::typed_bridge::TypedBridge;
+use super::streams::{ClientInput, stdin_and_stdout};
+use super::typed_bridge::{BridgedService, TypedBridge};
 use crate::gateway::LogSubscription;
 use crate::jsonrpc::{Frame, FrameWriter, Id, InvalidMessage, LineJson, Message};
+use crate::server::handler::McpHandler;
 use crate::server::router::{
     CallRouter, ExecuteToolCall, ProtocolRevision, is_stateless_start, response_frame,
     without_raw_arguments,
@@ -51,7 +53,7 @@ const MAX_CONCURRENT_CALLS: usize = 4096;
 /// Time after which a write that the client does not read fails the connection.
 const CLIENT_READ_TIMEOUT: Duration = Duration::from_mins(10);
 /// Time for running calls to complete after the client has closed stdin.
-pub(crate) const CALL_GRACE_PERIOD: Duration = Duration::from_secs(5);
+const CALL_GRACE_PERIOD: Duration = Duration::from_secs(5);
 /// Time to write the remaining responses before the connection is closed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -63,20 +65,17 @@ pub(crate) struct StdioConnection {
 }
 
 impl StdioConnection {
-    /// Starts the reader and writer tasks; returns the connection and the transport for rmcp.
-    pub(crate) fn start(
-        router: CallRouter,
-        logs: Option<Arc<LogSubscription>>,
-        input: impl AsyncRead + Send + Unpin + 'static,
-        output: impl AsyncWrite + Send + Unpin + 'static,
-    ) -> (Self, TypedBridge) {
+    /// Opens stdin and stdout and starts the reader and writer tasks; returns the connection, and the service and
+    /// transport for rmcp.
+    pub(crate) fn open(handler: McpHandler) -> (Self, BridgedService<McpHandler>, TypedBridge) {
+        let (input, output) = stdin_and_stdout();
         let (writer, requests) = (FrameWriter::default(), ActiveRequests::default());
         let calls = TaskTracker::new();
         tokio::spawn(writer.clone().run_writer(output, CLIENT_READ_TIMEOUT));
         let (to_rmcp, messages) = mpsc::channel(MAX_BRIDGED_MESSAGES);
         let lines = LineRouter {
-            router,
-            logs,
+            router: handler.router.clone(),
+            logs: handler.logs.clone(),
             to_rmcp,
             writer: writer.clone(),
             calls: calls.clone(),
@@ -86,12 +85,13 @@ impl StdioConnection {
         };
         tokio::spawn(lines.run(BufReader::with_capacity(BUFFER_BYTES, input)));
         let bridge = TypedBridge::new(messages, writer.clone(), requests.clone());
-        (Self { writer, calls, requests }, bridge)
+        (Self { writer, calls, requests }, bridge.service(handler), bridge)
     }
 
-    /// Closes the connection: waits at most `grace` for calls of `execute_tool` and cancels the rest, then at most 2 s until the
-    /// responses are written.
-    pub(crate) async fn close(self, grace: Duration) {
+    /// Closes the connection: waits at most 5 s for calls of `execute_tool`, not at all if `stop` is cancelled, and cancels
+    /// the rest; then waits at most 2 s until the responses are written.
+    pub(crate) async fn close(self, stop: &CancellationToken) {
+        let grace = if stop.is_cancelled() { Duration::ZERO } else { CALL_GRACE_PERIOD };
         self.calls.close();
         if timeout(grace, self.calls.wait()).await.is_err() {
             self.requests.cancel_all();
@@ -150,17 +150,11 @@ impl ParseErrorLimiter {
     }
 }
 
-/// The destination of a line.
-enum LineRoute {
-    /// Handled here; nothing left to do.
-    Handled,
-    /// Goes to rmcp.
-    Forward(Box<ClientJsonRpcMessage>),
-    Reject(InvalidMessage),
-}
+/// The message if it goes to rmcp, `None` if it was handled here; an invalid one is rejected.
+type LineRoute = Result<Option<Box<ClientJsonRpcMessage>>, InvalidMessage>;
 
 impl LineRouter {
-    async fn run(mut self, mut input: BufReader<impl AsyncRead + Unpin>) {
+    async fn run(mut self, mut input: BufReader<ClientInput>) {
         let mut partial_line = Vec::new();
         let mut is_too_long = false;
         loop {
@@ -211,11 +205,11 @@ impl LineRouter {
             return Ok(());
         }
         match self.route(line) {
-            LineRoute::Handled => Ok(()),
-            LineRoute::Forward(message) => {
+            Ok(None) => Ok(()),
+            Ok(Some(message)) => {
                 self.to_rmcp.send(*message).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
             }
-            LineRoute::Reject(refused) => self.reject(&refused),
+            Err(refused) => self.reject(&refused),
         }
     }
 
@@ -244,15 +238,18 @@ impl LineRouter {
     }
 
     fn route(&mut self, line: &[u8]) -> LineRoute {
-        match Message::parse(line) {
-            Ok(Message::Request { id, method, params }) => {
+        match Message::parse(line)? {
+            Message::Request { id, method, params } => {
                 self.route_request(line, &id, &method, params)
             }
-            Ok(Message::Notification { method, params }) => {
+            Message::Notification { method, params } => {
                 self.route_notification(line, &method, params)
             }
-            Ok(Message::Response) => route_response_to_rmcp(line),
-            Err(refused) => LineRoute::Reject(refused),
+            Message::Response => route_to_rmcp(line).map_err(|mut refused| {
+                // Ids of our requests and of the client's overlap.
+                refused.recovered.id = None;
+                refused
+            }),
         }
     }
 
@@ -264,7 +261,7 @@ impl LineRouter {
         params: Option<&RawValue>,
     ) -> LineRoute {
         if self.requests.is_in_use(id) {
-            return LineRoute::Reject(InvalidMessage::id_in_use(line, id));
+            return Err(InvalidMessage::id_in_use(line, id));
         }
         if method == "tools/call"
             && let Some(call) = ExecuteToolCall::parse(params)
@@ -272,12 +269,9 @@ impl LineRouter {
             && self.router.is_offered()
             && self.execute(id, &call)
         {
-            return LineRoute::Handled;
+            return Ok(None);
         }
-        let message = match typed_request(line, method, params) {
-            Ok(message) => message,
-            Err(refused) => return LineRoute::Reject(refused.with_id(id)),
-        };
+        let message = typed_request(line, method, params).map_err(|refused| refused.with_id(id))?;
         if self.lifecycle == Lifecycle::Unselected {
             if is_stateless_start(method, params) {
                 self.lifecycle = Lifecycle::Selected(ProtocolRevision::Stateless);
@@ -286,7 +280,7 @@ impl LineRouter {
             }
         }
         self.requests.register(id, None);
-        LineRoute::Forward(Box::new(message))
+        Ok(Some(Box::new(message)))
     }
 
     fn route_notification(
@@ -297,7 +291,7 @@ impl LineRouter {
     ) -> LineRoute {
         match method {
             "notifications/initialized" => self.complete_handshake(),
-            "notifications/cancelled" if self.cancel_request(params) => return LineRoute::Handled,
+            "notifications/cancelled" if self.cancel_request(params) => return Ok(None),
             _ => {}
         }
         route_to_rmcp(line)
@@ -385,21 +379,7 @@ fn typed_request(
 
 /// Routes a message to rmcp if rmcp can deserialize it.
 fn route_to_rmcp(line: &[u8]) -> LineRoute {
-    match invalid_message::to_typed(line, line) {
-        Ok(message) => LineRoute::Forward(Box::new(message)),
-        Err(refused) => LineRoute::Reject(refused),
-    }
-}
-
-/// Routes a response to rmcp. The error for an invalid one has no id: ids of our requests and the client's overlap.
-fn route_response_to_rmcp(line: &[u8]) -> LineRoute {
-    match route_to_rmcp(line) {
-        LineRoute::Reject(mut refused) => {
-            refused.recovered.id = None;
-            LineRoute::Reject(refused)
-        }
-        decision => decision,
-    }
+    invalid_message::to_typed(line, line).map(|message| Some(Box::new(message)))
 }
 
 #[derive(Deserialize)]

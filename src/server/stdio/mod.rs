@@ -5,5 +5,4 @@ mod connection;
 mod streams;
 mod typed_bridge;
 
-pub(crate) use connection::{CALL_GRACE_PERIOD, StdioConnection};
-pub(crate) use streams::stdin_and_stdout;
+pub(crate) use connection::StdioConnection;

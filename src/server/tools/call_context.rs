@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::model::{Extensions, ProgressNotificationParam, ProgressToken};
-use rmcp::service::{Peer, RequestContext};
+use rmcp::service::Peer;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::super::callers::RequestContext;
 use crate::delegation::{ApprovalPrompt, RunStatus};
 use crate::identity::Caller;
 
@@ -34,17 +35,11 @@ impl CallContext {
     pub(crate) fn from_request(
         caller: Caller,
         approval_prompt: Arc<dyn ApprovalPrompt>,
-        context: &RequestContext<RoleServer>,
+        context: &RequestContext,
     ) -> Self {
         let (_, progress_sink) = watch::channel(ProgressSink::from_request(context));
-        let extensions = context.extensions.clone();
-        Self {
-            caller,
-            approval_prompt,
-            cancellation: context.ct.clone(),
-            progress_sink,
-            extensions,
-        }
+        let (cancellation, extensions) = (context.ct.clone(), context.extensions.clone());
+        Self { caller, approval_prompt, cancellation, progress_sink, extensions }
     }
 }
 
@@ -60,7 +55,7 @@ pub(crate) struct ProgressSink {
 
 impl ProgressSink {
     /// Returns the sink of a request; `None` without a progress token.
-    pub(crate) fn from_request(context: &RequestContext<RoleServer>) -> Option<Self> {
+    pub(crate) fn from_request(context: &RequestContext) -> Option<Self> {
         let token = context.meta.get_progress_token()?;
         Some(Self { peer: context.peer.clone(), token })
     }

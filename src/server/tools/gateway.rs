@@ -5,15 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::request::Parts;
-use rmcp::RoleServer;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
-use rmcp::service::RequestContext;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::callers::tool_use_id;
+use super::super::callers::{RequestContext, call_id};
 use crate::gateway::{Gateway, GatewayError, RequestIdentity, ToolFilter};
 use crate::identity::{AttestationError, Caller};
 use crate::jsonrpc::LineJson;
@@ -59,12 +57,8 @@ pub(crate) fn definitions(debug: bool) -> Vec<Tool> {
         ),
     ];
     if debug {
-        tools.push(define_tool(
-            GET_GATEWAY_STATUS,
-            "State of the gateway",
-            &[],
-            json!({ "agent_id": agent }),
-        ));
+        let properties = json!({ "agent_id": agent });
+        tools.push(define_tool(GET_GATEWAY_STATUS, "State of the gateway", &[], properties));
     }
     tools
 }
@@ -95,24 +89,19 @@ pub(crate) async fn call_tool(
     gateway: &Gateway,
     caller: Result<Caller, AttestationError>,
     name: &str,
-    context: &RequestContext<RoleServer>,
+    context: &RequestContext,
 ) -> CallToolResult {
     let raw = RawArguments::of(context);
     let arguments = ToolArguments::parse(raw.as_ref().map(RawArguments::as_raw));
-    let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
-    let claimed = arguments.agent_id();
-    let who = request_identity(caller, claimed.clone().ok().flatten(), call_id);
-    let result = match claimed.and_then(|_| GatewayRequest::parse(name, &arguments)) {
+    let (who, claimed) = request_identity(caller, arguments.agent_id(), call_id(context));
+    let result = match claimed.and_then(|()| GatewayRequest::parse(name, &arguments)) {
         Ok(asked) => asked.execute(gateway, &who).await,
         Err(wrong) => Err(gateway.reject(audit_operation(name), &who, wrong).await),
     };
-    match result {
-        Ok(result) => result,
-        Err(error) if name == GET_SERVER_TOOLS => {
-            tools_error_result(&ToolFilter::default(), &error)
-        }
-        Err(error) => error_result(&error),
-    }
+    result.unwrap_or_else(|error| match name {
+        GET_SERVER_TOOLS => tools_error_result(&ToolFilter::default(), &error),
+        _ => error_result(&error),
+    })
 }
 
 /// Audits a call whose `params` are malformed.
@@ -120,11 +109,11 @@ pub(crate) async fn reject_malformed(
     gateway: &Gateway,
     caller: Result<Caller, AttestationError>,
     name: &str,
-    context: &RequestContext<RoleServer>,
+    context: &RequestContext,
 ) {
-    let call_id = tool_use_id(context).unwrap_or_else(|| context.id.to_string());
-    let who = request_identity(caller, None, call_id);
-    gateway.reject(audit_operation(name), &who, invalid_argument("arguments", "an object")).await;
+    let invalid = invalid_argument("arguments", "an object");
+    let (who, _) = request_identity(caller, Ok(None), call_id(context));
+    gateway.reject(audit_operation(name), &who, invalid).await;
 }
 
 /// The audit operation of a tool: its name, or `tools/call` for an unknown tool.
@@ -133,17 +122,23 @@ pub(crate) fn audit_operation(name: &str) -> &'static str {
     known.into_iter().find(|known| *known == name).unwrap_or("tools/call")
 }
 
-/// The identity of a call. Only a verified caller is used; otherwise the gateway resolves the claimed `agent_id`.
+/// The identity of a call, and the error of a malformed `agent_id`.
+///
+/// Only a verified caller is used; otherwise the gateway resolves the claimed `agent_id`.
 pub(crate) fn request_identity(
     caller: Result<Caller, AttestationError>,
-    agent_id: Option<String>,
+    claimed: Result<Option<String>, GatewayError>,
     call_id: String,
-) -> RequestIdentity {
-    let (caller, error) = match caller {
+) -> (RequestIdentity, Result<(), GatewayError>) {
+    let (caller, attestation_error) = match caller {
         Ok(caller) => (Some(caller).filter(Caller::is_verified), None),
         Err(error) => (None, Some(error)),
     };
-    RequestIdentity { caller, attestation_error: error, agent_id, call_id: Some(call_id) }
+    let (agent_id, claimed) = match claimed {
+        Ok(agent_id) => (agent_id, Ok(())),
+        Err(wrong) => (None, Err(wrong)),
+    };
+    (RequestIdentity { caller, attestation_error, agent_id, call_id: Some(call_id) }, claimed)
 }
 
 /// A call with parsed arguments of a tool that the gateway answers itself.
@@ -176,10 +171,11 @@ impl GatewayRequest {
                 let servers = gateway.list_servers(who, metadata).await?;
                 Ok(structured_result(servers.to_string(), json!({ "result": servers })))
             }
-            Self::GetServerTools(wanted) => match gateway.list_server_tools(who, &wanted).await {
-                Ok(answer) => Ok(structured_result(answer.to_string(), answer)),
-                Err(error) => Ok(tools_error_result(&wanted, &error)),
-            },
+            Self::GetServerTools(wanted) => {
+                let listed = gateway.list_server_tools(who, &wanted).await;
+                let listed = listed.map(|tools| structured_result(tools.to_string(), tools));
+                Ok(listed.unwrap_or_else(|error| tools_error_result(&wanted, &error)))
+            }
             Self::GetStatus => {
                 let status = gateway.status(who).await?;
                 Ok(structured_result(status.to_string(), status))
@@ -221,7 +217,7 @@ impl RawArguments {
     }
 
     /// The arguments of a request: from its stdio line, or from its HTTP body.
-    pub(crate) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+    pub(crate) fn of(context: &RequestContext) -> Option<Self> {
         let of_body = || context.extensions.get::<Parts>()?.extensions.get();
         context.extensions.get().or_else(of_body).cloned()
     }
@@ -280,10 +276,8 @@ impl<'a> ToolArguments<'a> {
         name: &str,
         expected: &str,
     ) -> Result<Option<T>, GatewayError> {
-        let read = |raw: &'a RawValue| {
-            serde_json::from_str(raw.get()).map_err(|_| invalid_argument(name, expected))
-        };
-        self.field(name).map(read).transpose()
+        let parsed = self.field(name).map(|raw| serde_json::from_str(raw.get())).transpose();
+        parsed.map_err(|_| invalid_argument(name, expected))
     }
 
     fn string(&self, name: &str) -> Result<Option<String>, GatewayError> {
@@ -323,9 +317,8 @@ impl<'a> ToolArguments<'a> {
         match self.field("names") {
             None => Ok(Vec::new()),
             Some(raw) if raw.get().starts_with('[') => {
-                let items: Vec<String> = serde_json::from_str(raw.get())
-                    .map_err(|_| invalid_argument("names", "a list of text"))?;
-                Ok(items.iter().map(|item| trimmed(item)).collect())
+                let names = self.field_as::<Vec<String>>("names", "a list of text")?;
+                Ok(names.iter().flatten().map(|name| trimmed(name)).collect())
             }
             Some(_) => {
                 let text = self.field_as::<String>("names", "text with commas or a list")?;

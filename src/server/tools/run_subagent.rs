@@ -5,18 +5,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::RoleServer;
+use futures_util::future::join_all;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, JsonObject, MetaObject,
-    Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, JsonObject, MetaObject, Tool,
 };
-use rmcp::service::RequestContext;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::super::callers::CallerResolver;
+use super::super::callers::{CallerResolver, McpResult, RequestContext};
 use super::super::elicitation::{self, ElicitationMode, PendingRun, PendingRuns, RequestKey};
 use super::answer;
 use super::call_context::{CallContext, report_progress};
@@ -42,12 +40,8 @@ const MAX_DESCRIPTION_CHARS: usize = 200;
 
 /// Returns both tools; the description of `run_subagent` lists `agents`.
 fn definitions<'a>(agents: impl Iterator<Item = &'a Agent>) -> Vec<Tool> {
-    let one = define_tool(
-        RUN_SUBAGENT,
-        run_subagent_description(agents),
-        task_schema(true),
-        run_subagent_output_schema(),
-    );
+    let description = run_subagent_description(agents);
+    let one = define_tool(RUN_SUBAGENT, description, task_schema(true), task_output_schema());
     let many = define_tool(
         RUN_SUBAGENTS,
         "Run several run_subagent tasks side by side; results in the same order.".to_owned(),
@@ -68,16 +62,16 @@ fn definitions<'a>(agents: impl Iterator<Item = &'a Agent>) -> Vec<Tool> {
 }
 
 fn run_subagent_description<'a>(agents: impl Iterator<Item = &'a Agent>) -> String {
-    let lines: Vec<String> = agents
-        .map(|agent| {
-            let about = shorten(&one_line(&agent.description), MAX_DESCRIPTION_CHARS);
-            format!("\n- {}: {about}", agent.name)
-        })
-        .collect();
-    if lines.is_empty() {
-        return "Hand a task to a specialist agent. None can be called now.".to_owned();
+    let lines = agents.map(|agent| {
+        let about = shorten(&one_line(&agent.description), MAX_DESCRIPTION_CHARS);
+        format!("\n- {}: {about}", agent.name)
+    });
+    match lines.collect::<String>().as_str() {
+        "" => "Hand a task to a specialist agent. None can be called now.".to_owned(),
+        lines => {
+            format!("Hand a task to a specialist agent with rights and tools of its own.{lines}")
+        }
     }
-    format!("Hand a task to a specialist agent with rights and tools of its own.{}", lines.concat())
 }
 
 fn task_schema(with_fresh: bool) -> Value {
@@ -94,7 +88,7 @@ fn task_schema(with_fresh: bool) -> Value {
     json!({ "type": "object", "properties": properties, "required": ["agent_name", "prompt"] })
 }
 
-fn run_subagent_output_schema() -> Value {
+fn task_output_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -132,12 +126,13 @@ fn json_object(value: Value) -> Arc<JsonObject> {
 #[derive(Clone)]
 pub(crate) struct Delegation {
     pub(crate) orchestrator: Arc<Orchestrator>,
+    callers: CallerResolver,
     pending_runs: PendingRuns,
 }
 
 impl Delegation {
-    pub(crate) fn new(orchestrator: Arc<Orchestrator>) -> Self {
-        Self { orchestrator, pending_runs: PendingRuns::default() }
+    pub(crate) fn new(orchestrator: Arc<Orchestrator>, callers: CallerResolver) -> Self {
+        Self { orchestrator, callers, pending_runs: PendingRuns::default() }
     }
 
     /// The tools with the agents that `caller` may call.
@@ -149,13 +144,12 @@ impl Delegation {
     pub(crate) async fn call_tool(
         &self,
         mut request: CallToolRequestParams,
-        callers: &CallerResolver,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
+        context: &RequestContext,
+    ) -> McpResult<CallToolResponse> {
         let state = request.request_state.take();
         let answers = request.input_responses.take().unwrap_or_default();
         let request_key = RequestKey {
-            connection: callers.sender_of(&context.extensions).name,
+            connection: self.callers.sender_of(&context.extensions).name,
             tool: request.name.into_owned(),
             arguments: request.arguments.unwrap_or_default(),
         };
@@ -164,33 +158,28 @@ impl Delegation {
             let pending_run = self.pending_runs.resume(&state, &request_key, &answers)?;
             return Ok(self.pending_runs.wait(pending_run, context).await);
         }
-        match callers.resolve(&request_key.tool, context) {
+        match self.callers.resolve(&request_key.tool, context) {
             Ok(caller) => Ok(self.delegate(request_key, caller, context).await),
             Err(error) => {
-                let report = self.reject_attestation(callers, error).await;
-                Ok(answer::run_subagent_result(&report).into())
+                Ok(answer::run_subagent_result(&self.reject_attestation(error).await).into())
             }
         }
     }
 
     /// Audits a call whose `arguments` are not an object.
-    pub(crate) async fn reject_malformed(
-        &self,
-        callers: &CallerResolver,
-        caller: Result<Caller, AttestationError>,
-    ) {
-        match caller {
-            Ok(caller) => self.orchestrator.reject(&caller, "", arguments_not_an_object()).await,
-            Err(error) => self.reject_attestation(callers, error).await,
+    pub(crate) async fn reject_malformed(&self, tool: &str, context: &RequestContext) {
+        match self.callers.resolve(tool, context) {
+            Ok(caller) => {
+                let failure = invalid_arguments("`arguments` is not an object");
+                self.orchestrator.reject(&caller, "", failure).await
+            }
+            Err(error) => self.reject_attestation(error).await,
         };
     }
 
-    async fn reject_attestation(
-        &self,
-        callers: &CallerResolver,
-        error: AttestationError,
-    ) -> Report {
-        self.orchestrator.reject(&callers.default_caller, "", attestation_failure(error)).await
+    async fn reject_attestation(&self, error: AttestationError) -> Report {
+        let failure = Failure::new(Code::IdentityMismatch, error.to_string(), "call it again");
+        self.orchestrator.reject(&self.callers.default_caller, "", failure).await
     }
 
     /// Runs agents; approval questions go to the client if it supports elicitation.
@@ -198,72 +187,70 @@ impl Delegation {
         &self,
         request_key: RequestKey,
         caller: Caller,
-        context: &RequestContext<RoleServer>,
+        context: &RequestContext,
     ) -> CallToolResponse {
         let delegation = self.clone();
         match elicitation::elicitation_mode(context) {
             ElicitationMode::DuringCall(asker) => {
-                let line = CallContext::from_request(caller, asker, context);
-                delegation.run_tool(request_key, line).await.into()
+                let call = CallContext::from_request(caller, asker, context);
+                delegation.run_tool(request_key, call).await.into()
             }
             ElicitationMode::InputRequired => {
-                let run = |request_key, line| delegation.run_tool(request_key, line);
+                let run = |request_key, call| delegation.run_tool(request_key, call);
                 let pending_run = PendingRun::start(request_key, caller, context, run);
                 self.pending_runs.wait(pending_run, context).await
             }
         }
     }
 
-    async fn run_tool(self, request_key: RequestKey, line: CallContext) -> CallToolResult {
+    async fn run_tool(self, request_key: RequestKey, call: CallContext) -> CallToolResult {
         match request_key.tool.as_str() {
-            RUN_SUBAGENTS => self.run_subagents(request_key.arguments, &line).await,
-            _ => self.run_subagent(request_key.arguments, &line).await,
+            RUN_SUBAGENTS => self.run_subagents(request_key.arguments, &call).await,
+            _ => self.run_subagent(request_key.arguments, &call).await,
         }
     }
 
-    async fn run_subagent(&self, arguments: JsonObject, line: &CallContext) -> CallToolResult {
-        let agent = arguments.get("agent_name").and_then(Value::as_str).unwrap_or_default();
-        let agent = agent.to_owned();
+    async fn run_subagent(&self, arguments: JsonObject, call: &CallContext) -> CallToolResult {
+        let agent =
+            arguments.get("agent_name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let report = match parse_arguments::<TaskArguments>(arguments) {
-            Ok(task) => self.run_task(task, line).await,
-            Err(failure) => self.orchestrator.reject(&line.caller, &agent, failure).await,
+            Ok(task) => self.run_task(task, call).await,
+            Err(failure) => self.orchestrator.reject(&call.caller, &agent, failure).await,
         };
         answer::run_subagent_result(&report)
     }
 
-    async fn run_subagents(&self, arguments: JsonObject, line: &CallContext) -> CallToolResult {
-        let tasks = match parse_arguments::<TasksArguments>(arguments)
-            .and_then(TasksArguments::check_count)
-        {
-            Ok(tasks) => tasks,
-            Err(failure) => {
-                return answer::run_subagent_result(
-                    &self.orchestrator.reject(&line.caller, "", failure).await,
-                );
+    async fn run_subagents(&self, arguments: JsonObject, call: &CallContext) -> CallToolResult {
+        match parse_arguments(arguments).and_then(TasksArguments::check_count) {
+            Ok(tasks) => {
+                let runs = tasks.into_iter().map(|task| self.run_task(task, call));
+                answer::run_subagents_result(&join_all(runs).await)
             }
-        };
-        let runs = tasks.into_iter().map(|task| self.run_task(task, line));
-        answer::run_subagents_result(&futures_util::future::join_all(runs).await)
+            Err(failure) => {
+                let report = self.orchestrator.reject(&call.caller, "", failure).await;
+                answer::run_subagent_result(&report)
+            }
+        }
     }
 
     /// Runs one task, with progress notifications if the client asked for them.
     ///
     /// A claimed `agent_id` that differs from the resolved caller is rejected with `IDENTITY_MISMATCH`.
-    async fn run_task(&self, task: TaskArguments, line: &CallContext) -> Report {
-        let CallContext { caller, approval_prompt: asker, cancellation: cancel, .. } = line.clone();
+    async fn run_task(&self, task: TaskArguments, call: &CallContext) -> Report {
+        let CallContext { caller, approval_prompt: asker, cancellation: cancel, .. } = call.clone();
         let (request, claimed) = task.into_request();
-        if let Some(claimed) = claimed.filter(|claimed| *claimed != caller.name) {
-            let failure = identity_mismatch(&caller, &claimed);
-            return self.orchestrator.reject(&caller, &request.agent_name, failure).await;
-        }
-        let _slot = match HttpCaller::acquire_run_permit(&line.extensions) {
-            Ok(slot) => slot,
+        let permit = match claimed.filter(|claimed| *claimed != caller.name) {
+            Some(claimed) => Err(identity_mismatch(&caller, &claimed)),
+            None => HttpCaller::acquire_run_permit(&call.extensions),
+        };
+        let _permit = match permit {
+            Ok(permit) => permit,
             Err(failure) => {
                 return self.orchestrator.reject(&caller, &request.agent_name, failure).await;
             }
         };
         let (status_sender, status) = StatusSender::new();
-        let mut progress_task = tokio::spawn(report_progress(line.progress_sink.clone(), status));
+        let mut progress_task = tokio::spawn(report_progress(call.progress_sink.clone(), status));
         let report = self.orchestrator.run(request, caller, status_sender, cancel, asker).await;
         // No progress may follow the result.
         if timeout(LAST_PROGRESS_TIMEOUT, &mut progress_task).await.is_err() {
@@ -324,23 +311,17 @@ impl TaskArguments {
 }
 
 fn parse_arguments<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
-    serde_json::from_value(Value::Object(arguments)).map_err(|error| {
-        let help = "call it with the arguments that its schema lists";
-        Failure::new(Code::InvalidArgument, format!("the arguments do not fit: {error}"), help)
-    })
+    serde_json::from_value(Value::Object(arguments))
+        .map_err(|error| invalid_arguments(&format!("the arguments do not fit: {error}")))
 }
 
-fn arguments_not_an_object() -> Failure {
+fn invalid_arguments(message: &str) -> Failure {
     let help = "call it with the arguments that its schema lists";
-    Failure::new(Code::InvalidArgument, "`arguments` is not an object".to_owned(), help)
+    Failure::new(Code::InvalidArgument, message, help)
 }
 
 fn identity_mismatch(caller: &Caller, claimed: &str) -> Failure {
     let claimed = shorten(&one_line(claimed), 80);
     let message = format!("this call comes from {}, not from `{claimed}`", caller.describe());
     Failure::new(Code::IdentityMismatch, message, "leave agent_id out")
-}
-
-fn attestation_failure(error: AttestationError) -> Failure {
-    Failure::new(Code::IdentityMismatch, error.to_string(), "call it again")
 }
