@@ -3,7 +3,7 @@
 //! An attestation can be used once, expires after 1 h, and is rejected if two attestations of the same call differ.
 //! Hooks run before the call, so the attestation arrives first.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -38,8 +38,8 @@ pub(crate) struct AttestationRegistry {
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    pending: HashMap<String, AttestationEntry>,
-    order: VecDeque<String>,
+    /// Oldest first; at most [`MAX_PENDING`].
+    pending: VecDeque<AttestationEntry>,
     used_ids: UsedIds,
     /// True once an attestation arrived over the MCP connection. From then on those of hook processes do not suffice.
     over_connection: bool,
@@ -103,7 +103,8 @@ impl AttestationRegistry {
         if state.used_ids.ids.contains(&attestation.tool_use_id) {
             return false;
         }
-        if let Some(entry) = state.pending.get_mut(&attestation.tool_use_id) {
+        let known = state.pending.iter_mut().find(|entry| entry.is_for(&attestation.tool_use_id));
+        if let Some(entry) = known {
             entry.is_contradicted |= entry.attestation != attestation;
             entry.over_connection |= over_connection;
             return true;
@@ -111,12 +112,9 @@ impl AttestationRegistry {
         if state.pending.len() >= MAX_PENDING {
             state.drop_oldest();
         }
-        let id = attestation.tool_use_id.clone();
-        state.order.push_back(id.clone());
-        let is_contradicted = false;
-        let entry =
-            AttestationEntry { attestation, received_at: now, over_connection, is_contradicted };
-        state.pending.insert(id, entry);
+        let (received_at, is_contradicted) = (now, false);
+        let entry = AttestationEntry { attestation, received_at, over_connection, is_contradicted };
+        state.pending.push_back(entry);
         true
     }
 
@@ -128,11 +126,11 @@ impl AttestationRegistry {
     ) -> Result<Option<Attestation>, AttestationError> {
         let mut state = self.state.lock();
         state.drop_expired(now);
-        let Some(entry) = state.pending.remove(id) else {
+        let position = state.pending.iter().position(|entry| entry.is_for(id));
+        let Some(entry) = position.and_then(|position| state.pending.remove(position)) else {
             let is_used = state.used_ids.ids.contains(id);
             return if is_used { Err(AttestationError::AlreadyUsed) } else { Ok(None) };
         };
-        state.order.retain(|waiting| waiting != id);
         state.used_ids.add(id.to_owned());
         if entry.is_contradicted {
             return Err(AttestationError::Contradictory);
@@ -145,21 +143,26 @@ impl AttestationRegistry {
     }
 }
 
+impl AttestationEntry {
+    fn is_for(&self, tool_use_id: &str) -> bool {
+        self.attestation.tool_use_id == tool_use_id
+    }
+}
+
 impl RegistryState {
     fn drop_expired(&mut self, now: Instant) {
-        while let Some(oldest) = self.order.front().and_then(|id| self.pending.get(id)) {
-            if now.saturating_duration_since(oldest.received_at) < ATTESTATION_LIFETIME {
-                return;
-            }
+        let is_expired = |entry: &AttestationEntry| {
+            now.saturating_duration_since(entry.received_at) >= ATTESTATION_LIFETIME
+        };
+        while self.pending.front().is_some_and(is_expired) {
             self.drop_oldest();
         }
     }
 
     /// Dropped ids count as used: the call must not fall back to another identity.
     fn drop_oldest(&mut self) {
-        if let Some(id) = self.order.pop_front() {
-            self.pending.remove(&id);
-            self.used_ids.add(id);
+        if let Some(oldest) = self.pending.pop_front() {
+            self.used_ids.add(oldest.attestation.tool_use_id);
         }
     }
 }
@@ -252,7 +255,6 @@ mod tests {
         }
         let state = registry.state.lock();
         assert_eq!(state.pending.len(), MAX_PENDING);
-        assert_eq!(state.order.len(), MAX_PENDING);
         assert_eq!(
             (state.used_ids.ids.len(), state.used_ids.order.len()),
             (MAX_USED_IDS, MAX_USED_IDS)
