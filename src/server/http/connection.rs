@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::Extension;
 use axum::response::Response;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -24,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::body::GuardedBody;
 use super::connection_table::{HttpExchange, OpenConnection};
+use super::frontend::HttpPeer;
 
 /// Time limits for the client.
 #[derive(Clone, Copy, Debug)]
@@ -45,67 +48,73 @@ const MAX_HEADERS: usize = 64;
 /// Size of the read buffer in bytes: head of a request and read-ahead of its body.
 const MAX_BUFFER_BYTES: usize = 64 << 10;
 
-/// Serves a connection until the client closes it or the table closes it for a new one.
-///
-/// Once `closing` is cancelled, the connection ends after its last response.
-pub(crate) async fn serve(
-    stream: TcpStream,
-    connection: OpenConnection,
-    tls: Option<TlsAcceptor>,
-    router: Router,
-    closing: CancellationToken,
-    timeouts: ConnectionTimeouts,
-) {
-    // Without TCP_NODELAY every response is delayed by 40 ms.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection was over before it began");
-        return;
-    }
-    let connection = Arc::new(connection);
-    let speaking = async {
-        let connection = Arc::clone(&connection);
-        match tls {
-            None => serve_http1(stream, connection, router, closing, timeouts.head).await,
-            Some(tls) => match timeout(timeouts.tls, tls.accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    serve_http1(stream, connection, router, closing, timeouts.head).await;
-                }
-                Ok(Err(error)) => tracing::debug!(%error, "no TLS with a client"),
-                Err(_) => tracing::debug!("a client took too long over TLS"),
-            },
-        }
-    };
-    tokio::select! {
-        () = speaking => {}
-        () = connection.close_requested() => {}
-    }
+/// The settings that all connections of a server share.
+#[derive(Clone)]
+pub(crate) struct ConnectionServer {
+    pub(crate) router: Router,
+    pub(crate) tls: Option<TlsAcceptor>,
+    /// Once cancelled, a connection ends after its last response.
+    pub(crate) closing: CancellationToken,
+    pub(crate) timeouts: ConnectionTimeouts,
 }
 
-async fn serve_http1(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    connection: Arc<OpenConnection>,
-    router: Router,
-    closing: CancellationToken,
-    head_timeout: Duration,
-) {
-    let stream = ObservedStream { stream, connection: Arc::clone(&connection) };
-    let service = service_fn(|request| respond(router.clone(), Arc::clone(&connection), request));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(head_timeout)
-        .max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = &mut connection => ended,
-        () = closing.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+impl ConnectionServer {
+    /// Serves a connection until the client closes it or the table closes it for a new one.
+    pub(crate) async fn serve(
+        self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        connection: OpenConnection,
+    ) {
+        // Without TCP_NODELAY every response is delayed by 40 ms.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection was over before it began");
+            return;
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+        let connection = Arc::new(connection);
+        let router = self.router.clone().layer(Extension(HttpPeer(peer)));
+        let speaking = async {
+            let Some(tls) = &self.tls else {
+                return self.serve_http1(stream, &connection, router).await;
+            };
+            match timeout(self.timeouts.tls, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.serve_http1(stream, &connection, router).await,
+                Ok(Err(error)) => tracing::debug!(%error, "no TLS with a client"),
+                Err(_) => tracing::debug!("a client took too long over TLS"),
+            }
+        };
+        tokio::select! {
+            () = speaking => {}
+            () = connection.close_requested() => {}
+        }
+    }
+
+    async fn serve_http1(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        connection: &Arc<OpenConnection>,
+        router: Router,
+    ) {
+        let stream = ObservedStream { stream, connection: Arc::clone(connection) };
+        let service =
+            service_fn(|request| respond(router.clone(), Arc::clone(connection), request));
+        let speaking = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.timeouts.head)
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(MAX_BUFFER_BYTES)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut speaking = std::pin::pin!(speaking);
+        let ended = tokio::select! {
+            ended = &mut speaking => ended,
+            () = self.closing.cancelled() => {
+                speaking.as_mut().graceful_shutdown();
+                speaking.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        }
     }
 }
 
@@ -175,7 +184,6 @@ mod tests {
     use super::super::connection_table::ConnectionTable;
     use super::*;
 
-    use axum::extract::Extension;
     use axum::routing::get;
     use rustls::ServerConfig;
     use rustls::crypto::ring::default_provider;
@@ -190,14 +198,15 @@ mod tests {
     async fn response_until_close(
         bytes: &[u8],
         tls: Option<TlsAcceptor>,
-        patience: ConnectionTimeouts,
+        timeouts: ConnectionTimeouts,
     ) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
         let router = Router::new().route("/", get(|| async { "here" }));
         let connection = ConnectionTable::new(1).add().await;
-        tokio::spawn(serve(stream, connection, tls, router, CancellationToken::new(), patience));
+        let server = ConnectionServer { router, tls, closing: CancellationToken::new(), timeouts };
+        tokio::spawn(server.serve(stream, peer, connection));
         client.write_all(bytes).await.unwrap();
         let mut heard = Vec::new();
         timeout(LONG / 2, client.read_to_end(&mut heard)).await.expect("a hang-up").unwrap();
@@ -208,7 +217,7 @@ mod tests {
     async fn s5_an_unread_response_keeps_its_connection_open() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
         let length = 64 << 20;
         let large = get(async move |Extension(exchange): Extension<Arc<HttpExchange>>| {
             assert!(exchange.admit());
@@ -218,7 +227,9 @@ mod tests {
         let table = ConnectionTable::new(1);
         let timeouts = ConnectionTimeouts { head: LONG, tls: LONG };
         let connection = table.add().await;
-        tokio::spawn(serve(stream, connection, None, router, CancellationToken::new(), timeouts));
+        let closing = CancellationToken::new();
+        let server = ConnectionServer { router, tls: None, closing, timeouts };
+        tokio::spawn(server.serve(stream, peer, connection));
         client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let mut received = vec![0; 1 << 20];
         let first = client.read(&mut received).await.unwrap();

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::Extension;
 use axum::routing::{any, get};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rmcp::handler::server::ServerHandler;
@@ -25,16 +24,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::body::MAX_BODY_BYTES;
-use super::connection::CONNECTION_TIMEOUTS;
+use super::connection::{CONNECTION_TIMEOUTS, ConnectionServer};
 use super::connection_table::ConnectionTable;
-use super::frontend::{HttpFrontend, HttpPeer, handle_mcp};
-use super::health::HealthProbe;
+use super::frontend::{HttpFrontend, handle_mcp};
+use super::health::{self, HealthProbe};
 use super::host_origin_token::AuthLayer;
 use super::http_sessions::{HttpSessions, InFlight, SESSION_LIMITS};
 use super::options::{HttpOptions, OptionsError, TlsFiles};
 use super::rate_limit::RateLimits;
 use super::refusal::RefusalLog;
-use super::{connection, health};
 use crate::identity::TokenStore;
 use crate::server::router::CallRouter;
 
@@ -124,14 +122,24 @@ impl HttpServer {
         let table = ConnectionTable::new(max_connections(raise_open_files()));
         // Cancelled after all calls have ended; ends event streams, which would stay open otherwise.
         let closing = CancellationToken::new();
-        let (listener, tls) = (self.listener, self.tls);
+        let listener = self.listener;
         let handlers = (router, handler);
         let front = build_frontend(&self.options, self.auth, probe, handlers, &end, &closing);
         let sweeping = tokio::spawn(close_idle_sessions(Arc::clone(&front), closing.clone()));
         let connections = TaskTracker::new();
-        let router = build_router(&front);
-        let accepting =
-            accept_connections(&listener, tls.as_ref(), &router, (&table, &connections), &closing);
+        let server = ConnectionServer {
+            router: build_router(&front),
+            tls: self.tls,
+            closing: closing.clone(),
+            timeouts: CONNECTION_TIMEOUTS,
+        };
+        let accepting = async {
+            loop {
+                let (stream, peer) = accept_next(&listener).await;
+                let connection = table.add().await;
+                connections.spawn(server.clone().serve(stream, peer, connection));
+            }
+        };
         tokio::select! {
             () = accepting => {}
             () = end.stopping.cancelled() => {}
@@ -193,29 +201,6 @@ fn build_router<S: ServerHandler>(front: &Arc<HttpFrontend<S>>) -> Router {
         .route("/readyz", get(health::ready::<S>))
         .route("/metrics", get(health::metrics::<S>))
         .with_state(Arc::clone(front))
-}
-
-async fn accept_connections(
-    listener: &TcpListener,
-    tls: Option<&TlsAcceptor>,
-    router: &Router,
-    (table, connections): (&ConnectionTable, &TaskTracker),
-    closing: &CancellationToken,
-) {
-    loop {
-        let (stream, peer) = accept_next(listener).await;
-        let connection = table.add().await;
-        let router = router.clone().layer(Extension(HttpPeer(peer)));
-        let (tls, closing) = (tls.cloned(), closing.clone());
-        connections.spawn(connection::serve(
-            stream,
-            connection,
-            tls,
-            router,
-            closing,
-            CONNECTION_TIMEOUTS,
-        ));
-    }
 }
 
 /// Accepts a connection. An error concerns one client or is temporary, so it is logged and retried.
