@@ -1,6 +1,5 @@
-//! The MCP tools: definitions, arguments, progress, answers.
+//! The MCP tools: definitions, arguments, progress, results.
 
-pub(crate) mod answer;
 mod call_context;
 pub(crate) mod gateway;
 pub(crate) mod run_subagent;

@@ -1,13 +1,16 @@
-//! The tools `run_subagent` and `run_subagents`: definitions, arguments, runs.
+//! The tools `run_subagent` and `run_subagents`: definitions, arguments, runs, results.
 //!
-//! Descriptions are short because they are part of the caller's context.
+//! Descriptions are short because they are part of the caller's context. Claude Code shows the model the structured
+//! content of a success and the text of an error. An error therefore carries its data twice: as text, and as
+//! `_meta["adjutant/error"]` for programs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, JsonObject, MetaObject, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, MetaObject,
+    Tool,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -16,12 +19,11 @@ use tokio::time::timeout;
 
 use super::super::callers::{CallerResolver, McpResult, RequestContext};
 use super::super::elicitation::{self, ElicitationMode, PendingRun, PendingRuns, RequestKey};
-use super::answer;
 use super::call_context::{CallContext, report_progress};
 use crate::catalog::Agent;
 use crate::delegation::{Orchestrator, RunRequest, StatusSender};
 use crate::identity::{AttestationError, Caller};
-use crate::outcome::{Code, Failure, Report};
+use crate::outcome::{Answer, Code, Failure, Outcome, Report};
 use crate::server::http::HttpCaller;
 use crate::util::{one_line, shorten};
 
@@ -160,9 +162,7 @@ impl Delegation {
         }
         match self.callers.resolve(&request_key.tool, context) {
             Ok(caller) => Ok(self.delegate(request_key, caller, context).await),
-            Err(error) => {
-                Ok(answer::run_subagent_result(&self.reject_attestation(error).await).into())
-            }
+            Err(error) => Ok(run_subagent_result(&self.reject_attestation(error).await).into()),
         }
     }
 
@@ -217,18 +217,18 @@ impl Delegation {
             Ok(task) => self.run_task(task, call).await,
             Err(failure) => self.orchestrator.reject(&call.caller, &agent, failure).await,
         };
-        answer::run_subagent_result(&report)
+        run_subagent_result(&report)
     }
 
     async fn run_subagents(&self, arguments: JsonObject, call: &CallContext) -> CallToolResult {
         match parse_arguments(arguments).and_then(TasksArguments::check_count) {
             Ok(tasks) => {
                 let runs = tasks.into_iter().map(|task| self.run_task(task, call));
-                answer::run_subagents_result(&join_all(runs).await)
+                run_subagents_result(&join_all(runs).await)
             }
             Err(failure) => {
                 let report = self.orchestrator.reject(&call.caller, "", failure).await;
-                answer::run_subagent_result(&report)
+                run_subagent_result(&report)
             }
         }
     }
@@ -324,4 +324,92 @@ fn identity_mismatch(caller: &Caller, claimed: &str) -> Failure {
     let claimed = shorten(&one_line(claimed), 80);
     let message = format!("this call comes from {}, not from `{claimed}`", caller.describe());
     Failure::new(Code::IdentityMismatch, message, "leave agent_id out")
+}
+
+/// The result of `run_subagent`: structured content, or an `isError` result if the run failed.
+fn run_subagent_result(report: &Report) -> CallToolResult {
+    match &report.outcome {
+        Outcome::Answered(answer) => CallToolResult::structured(success_object(report, answer)),
+        Outcome::Failed(failure) => {
+            let text = ContentBlock::text(error_text(report, failure));
+            let mut result = CallToolResult::error(vec![text]);
+            let meta = result.meta.insert(MetaObject::default());
+            meta.insert("adjutant/error".to_owned(), error_object(report, failure));
+            result
+        }
+    }
+}
+
+/// The result of `run_subagents`, never `isError`: a failed run is one entry of `results`.
+fn run_subagents_result(reports: &[Report]) -> CallToolResult {
+    let entries = reports.iter().map(|report| match &report.outcome {
+        Outcome::Answered(answer) => success_object(report, answer),
+        Outcome::Failed(failure) => error_object(report, failure),
+    });
+    CallToolResult::structured(json!({ "results": entries.collect::<Vec<_>>() }))
+}
+
+fn success_object(report: &Report, answer: &Answer) -> Value {
+    let (agent, duration_ms) = (&report.agent, report.duration_ms);
+    let mut object = json!({ "result": answer.text, "agent": agent, "duration_ms": duration_ms });
+    if let Some(output) = &answer.output {
+        object["output"] = output.clone();
+    }
+    with_optional_fields(report, object)
+}
+
+fn error_object(report: &Report, failure: &Failure) -> Value {
+    let mut object = json!({
+        "agent": report.agent,
+        "error": failure.full_message(),
+        "code": failure.code.as_str(),
+        "duration_ms": report.duration_ms,
+    });
+    if let Some(partial) = &failure.partial {
+        object["partial"] = partial.as_str().into();
+    }
+    if !failure.errors.is_empty() {
+        object["errors"] = json!(failure.errors);
+    }
+    with_optional_fields(report, object)
+}
+
+/// Adds `run_id` and those of the optional fields that have a value.
+fn with_optional_fields(report: &Report, mut object: Value) -> Value {
+    if let Some(session) = &report.session_id {
+        object["session_id"] = session.as_str().into();
+    }
+    if let Some(cost) = report.cost_usd {
+        object["cost_usd"] = cost.into();
+    }
+    object["run_id"] = report.run_id.to_string().into();
+    if !report.denials.is_empty() {
+        object["denials"] = json!(report.denials);
+    }
+    if !report.notes.is_empty() {
+        object["note"] = report.notes.join(" ").into();
+    }
+    object
+}
+
+/// The text of a failed run, for the model.
+fn error_text(report: &Report, failure: &Failure) -> String {
+    let mut text = failure.full_message();
+    for note in &report.notes {
+        text.push_str(&format!("\nnote: {note}"));
+    }
+    for denial in &report.denials {
+        text.push_str(&format!("\ndenied: {} ({})", denial.tool, denial.rule));
+    }
+    if let Some(session) = &report.session_id {
+        text.push_str(&format!("\nsession_id: {session}"));
+    }
+    if let Some(cost) = report.cost_usd {
+        text.push_str(&format!("\ncost_usd: {cost}"));
+    }
+    if let Some(partial) = &failure.partial {
+        let head = format!("partial (what `{}` had written, not its answer)", report.agent);
+        text.push_str(&format!("\n\n{head}:\n{partial}"));
+    }
+    text
 }
