@@ -55,10 +55,8 @@ pub(crate) fn rejection_entry(
         InvalidMessage::PARSE_ERROR => "PARSE_ERROR",
         _ => "INVALID_REQUEST",
     };
-    Some(
-        attempted_call_entry(&refused.recovered, caller)?
-            .with_denial(code, refused.message.clone()),
-    )
+    let entry = attempted_call_entry(&refused.recovered, caller)?;
+    Some(entry.with_denial(code, refused.message.clone()))
 }
 
 /// The audit entry of an attempted tool call, without its outcome; `None` if no tool is named.
@@ -66,30 +64,23 @@ pub(crate) fn attempted_call_entry(
     named: &RecoveredNames,
     caller: Option<&Caller>,
 ) -> Option<AuditEntry> {
-    let name = named.called_tool()?;
-    let mut entry = match name {
+    let sanitized = |name: &Option<String>| name.as_deref().map(sanitize_name);
+    let (operation, server, tool) = match named.called_tool()? {
         // A delegation has the agent as its tool, empty if the message names none.
         RUN_SUBAGENT | RUN_SUBAGENTS => {
-            let mut entry = AuditEntry::new("run_subagent");
-            entry.tool = Some(named.agent_name.as_deref().map(sanitize_name).unwrap_or_default());
-            entry
+            ("run_subagent", None, Some(sanitized(&named.agent_name).unwrap_or_default()))
         }
         EXECUTE_TOOL => {
-            let mut entry = AuditEntry::new(EXECUTE_TOOL);
-            entry.server = named.target_server.as_deref().map(sanitize_name);
-            entry.tool = named.target_tool.as_deref().map(sanitize_name);
-            entry
+            (EXECUTE_TOOL, sanitized(&named.target_server), sanitized(&named.target_tool))
         }
-        name => {
-            let mut entry = AuditEntry::new(gateway::audit_operation(name));
-            entry.tool = Some(sanitize_name(name));
-            entry
-        }
+        name => (gateway::audit_operation(name), None, Some(sanitize_name(name))),
     };
-    if let Some(caller) = caller {
-        entry = entry.with_caller(caller);
-    }
-    Some(entry)
+    let mut entry = AuditEntry::new(operation);
+    (entry.server, entry.tool) = (server, tool);
+    Some(match caller {
+        Some(caller) => entry.with_caller(caller),
+        None => entry,
+    })
 }
 
 fn sanitize_name(name: &str) -> String {

@@ -17,9 +17,6 @@ use crate::jsonrpc::{Frame, Id, LineJson};
 /// The key in `_meta` of the packed result.
 const PACKED_RESULT_KEY: &str = "adjutant/result";
 
-/// Fields that revision 2026-07-28 requires in some results and rmcp adds to the empty result.
-const REVISION_FIELDS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
-
 /// Packs `raw` into an empty result; returns the empty result if it cannot carry `_meta`.
 pub(crate) fn pack<T: Serialize + DeserializeOwned>(raw: &LineJson, empty: T) -> T {
     let packed = || {
@@ -39,9 +36,13 @@ pub(crate) fn unpack(message: &[u8]) -> Option<Frame> {
     let response: PackedResponse<'_> = serde_json::from_slice(message).ok()?;
     let carrier: Carrier<'_> = serde_json::from_str(response.result.get()).ok()?;
     let raw = LineJson::parse(carrier.meta.packed).ok()?;
-    let fields = [carrier.result_type, carrier.ttl_ms, carrier.cache_scope];
-    let fields = REVISION_FIELDS.into_iter().zip(fields);
-    let fields = fields.filter_map(|(name, value)| Some((name, value?.get())));
+    // Fields that revision 2026-07-28 requires in some results and rmcp adds to the empty result.
+    let fields = [
+        ("resultType", carrier.result_type),
+        ("ttlMs", carrier.ttl_ms),
+        ("cacheScope", carrier.cache_scope),
+    ];
+    let fields = fields.into_iter().filter_map(|(name, value)| Some((name, value?.get())));
     Some(Frame::result(&Id::parse(response.id.get())?, &with_missing_fields(raw, fields)))
 }
 

@@ -75,7 +75,7 @@ pub(crate) async fn handle_mcp<S: ServerHandler>(
 ///
 /// A refusal needs both: the audit entry names the caller, the response repeats the id.
 #[derive(Default)]
-struct RequestInfo {
+pub(crate) struct RequestInfo {
     caller: Option<Caller>,
     id: Option<Id>,
 }
@@ -90,12 +90,13 @@ impl<S: ServerHandler> HttpFrontend<S> {
         Ok(())
     }
 
-    /// Records a refusal without a caller and returns its response.
-    pub(crate) fn refuse_anonymous(&self, refusal: &HttpRefusal, from: IpAddr) -> Response {
-        self.refuse(refusal, from, &RequestInfo::default())
-    }
-
-    fn refuse(&self, refusal: &HttpRefusal, from: IpAddr, info: &RequestInfo) -> Response {
+    /// Records a refusal and returns its response.
+    pub(crate) fn refuse(
+        &self,
+        refusal: &HttpRefusal,
+        from: IpAddr,
+        info: &RequestInfo,
+    ) -> Response {
         self.refusals.record(refusal, from, info.caller.as_ref());
         refusal.to_response(info.id.as_ref())
     }

@@ -14,7 +14,7 @@ use rmcp::handler::server::ServerHandler;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::frontend::{HttpFrontend, HttpPeer};
+use super::frontend::{HttpFrontend, HttpPeer, RequestInfo};
 use crate::delegation::Orchestrator;
 use crate::gateway::Gateway;
 use crate::telemetry::{RUN_BUCKETS, RunRow};
@@ -49,7 +49,7 @@ pub(crate) async fn metrics<S: ServerHandler>(
     match front.admit_to_metrics(&headers) {
         Ok(()) => ([(CONTENT_TYPE, PROMETHEUS)], front.probe.metrics(front.http_sessions.len()))
             .into_response(),
-        Err(refusal) => front.refuse_anonymous(&refusal, peer.ip()),
+        Err(refusal) => front.refuse(&refusal, peer.ip(), &RequestInfo::default()),
     }
 }
 

@@ -84,7 +84,7 @@ impl StdioConnection {
             lifecycle: Lifecycle::Unselected,
         };
         tokio::spawn(lines.run(BufReader::with_capacity(BUFFER_BYTES, input)));
-        let bridge = TypedBridge::new(messages, writer.clone(), requests.clone());
+        let bridge = TypedBridge { messages, writer: writer.clone(), requests: requests.clone() };
         (Self { writer, calls, requests }, bridge.service(handler), bridge)
     }
 

@@ -19,20 +19,12 @@ use crate::server::packed_result;
 
 /// rmcp's transport: messages come from the connection's reader, and go to its writer.
 pub(crate) struct TypedBridge {
-    messages: mpsc::Receiver<ClientJsonRpcMessage>,
-    writer: FrameWriter,
-    requests: ActiveRequests,
+    pub(super) messages: mpsc::Receiver<ClientJsonRpcMessage>,
+    pub(super) writer: FrameWriter,
+    pub(super) requests: ActiveRequests,
 }
 
 impl TypedBridge {
-    pub(crate) fn new(
-        messages: mpsc::Receiver<ClientJsonRpcMessage>,
-        writer: FrameWriter,
-        requests: ActiveRequests,
-    ) -> Self {
-        Self { messages, writer, requests }
-    }
-
     /// Wraps the handler that rmcp serves on this transport, so that the connection can cancel its requests.
     pub(crate) fn service<S>(&self, handler: S) -> BridgedService<S> {
         BridgedService { handler, requests: self.requests.clone() }
