@@ -79,12 +79,12 @@ impl CallerResolver {
         tool_use_id: Option<String>,
         sender: impl FnOnce() -> Caller,
     ) -> Result<Caller, AttestationError> {
-        let said = match (&self.attestations, &tool_use_id) {
+        let attestation = match (&self.attestations, &tool_use_id) {
             (Some(attested), Some(id)) => attested.take(id, tool)?,
             _ => None,
         };
         let unattested = || Caller { tool_use_id, ..sender() };
-        Ok(said.map_or_else(unattested, |said| said.caller()))
+        Ok(attestation.map_or_else(unattested, |attestation| attestation.caller()))
     }
 
     /// Records an attestation that a hook sent over this connection.
@@ -103,7 +103,7 @@ impl CallerResolver {
         };
         let arguments = Value::Object(arguments.unwrap_or_default());
         match Attestation::from_payload(&arguments) {
-            Some(said) => drop(attested.add(said, AttestationChannel::Connection)),
+            Some(attestation) => drop(attested.add(attestation, AttestationChannel::Connection)),
             None => {
                 tracing::warn!("a hook's attestation could not be read; its call is unattested");
             }
@@ -115,9 +115,9 @@ impl CallerResolver {
 /// Rejects and audits a call of a tool that does not exist or is not available here.
 pub(crate) fn reject_unknown_tool(gateway: &Gateway, name: &str) -> ErrorData {
     let refusal = unknown_tool(name);
-    let mut line = AuditEntry::new("tools/call");
-    line.tool = Some(name.to_owned());
-    gateway.try_write_audit_entry(line.with_denial("TOOL_NOT_FOUND", refusal.message.to_string()));
+    let mut entry = AuditEntry::new("tools/call");
+    entry.tool = Some(name.to_owned());
+    gateway.try_write_audit_entry(entry.with_denial("TOOL_NOT_FOUND", refusal.message.to_string()));
     refusal
 }
 

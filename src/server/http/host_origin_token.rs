@@ -136,8 +136,8 @@ mod tests {
         let mut options = HttpOptions::at("127.0.0.1:80").unwrap();
         options.allowed_hosts = vec!["mcp.example.com".into(), "other.example.com:8443".into()];
         options.allowed_origins = vec!["https://app.example.com".into()];
-        let guard = AuthLayer::new(&options, TokenStore::new(dir.path()));
-        (dir, guard)
+        let auth = AuthLayer::new(&options, TokenStore::new(dir.path()));
+        (dir, auth)
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -160,8 +160,8 @@ mod tests {
     #[test_case("user@localhost", true; "what stands before the host is no host")]
     #[test_case("", false; "empty")]
     fn j1_only_known_hosts_are_accepted(host: &str, good: bool) {
-        let (_dir, guard) = auth_layer();
-        assert_eq!(guard.check_source(&headers(&[("host", host)])).is_ok(), good);
+        let (_dir, auth) = auth_layer();
+        assert_eq!(auth.check_source(&headers(&[("host", host)])).is_ok(), good);
     }
 
     #[test_case("http://localhost:3000", true)]
@@ -175,19 +175,19 @@ mod tests {
     #[test_case("null", false; "the origin of a file or a sandbox")]
     #[test_case("", false; "empty origin")]
     fn j1_only_known_origins_are_accepted(origin: &str, good: bool) {
-        let (_dir, guard) = auth_layer();
+        let (_dir, auth) = auth_layer();
         let headers = headers(&[("host", "localhost"), ("origin", origin)]);
-        assert_eq!(guard.check_source(&headers).is_ok(), good);
+        assert_eq!(auth.check_source(&headers).is_ok(), good);
     }
 
     #[test]
     fn j1_a_repeated_header_is_refused() {
-        let (_dir, guard) = auth_layer();
+        let (_dir, auth) = auth_layer();
         let local = "http://localhost:80";
         let double = headers(&[("host", "localhost"), ("origin", local), ("origin", local)]);
-        assert_eq!(guard.check_source(&double), Err(HttpRefusal::Origin));
+        assert_eq!(auth.check_source(&double), Err(HttpRefusal::Origin));
         let double = headers(&[("host", "localhost"), ("host", "localhost")]);
-        assert_eq!(guard.check_source(&double), Err(HttpRefusal::Host));
-        assert_eq!(guard.check_source(&HeaderMap::new()), Err(HttpRefusal::Host));
+        assert_eq!(auth.check_source(&double), Err(HttpRefusal::Host));
+        assert_eq!(auth.check_source(&HeaderMap::new()), Err(HttpRefusal::Host));
     }
 }

@@ -186,16 +186,16 @@ impl RefusalLog {
     pub(crate) fn record(&self, refusal: &HttpRefusal, from: IpAddr, caller: Option<&Caller>) {
         let Some(code) = refusal.audit_code() else { return };
         let Some(left_out) = self.take_left_out((code, Some(from)), Instant::now()) else { return };
-        let mut line = AuditEntry::new("http_request");
+        let mut entry = AuditEntry::new("http_request");
         if let Some(caller) = caller {
-            line = line.with_caller(caller);
+            entry = entry.with_caller(caller);
         }
         let more = match left_out {
             0 => String::new(),
             more => format!(", and {more} more like it since the last such line"),
         };
-        let line = line.with_denial(code, format!("{} (from {from}{more})", refusal.message()));
-        self.gateway.try_write_audit_entry(line);
+        let entry = entry.with_denial(code, format!("{} (from {from}{more})", refusal.message()));
+        self.gateway.try_write_audit_entry(entry);
         tracing::warn!(%from, code, "a request over HTTP was refused");
     }
 
