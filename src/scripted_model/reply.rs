@@ -40,9 +40,11 @@ pub(crate) fn next_round(body: &Value) -> ScriptRound {
 pub(crate) fn full_response(message: &ScriptedMessage, request: &Value) -> Value {
     let (read, written) = token_usage(message, request);
     let mut whole = message_head(request, read);
-    whole["content"] = message.content_blocks().into();
-    whole["stop_reason"] = message.stop_reason().into();
-    whole["usage"] = json!({"input_tokens": read, "output_tokens": written});
+    if let Some(fields) = whole.as_object_mut() {
+        fields.insert("content".into(), Value::Array(message.content_blocks()));
+        fields.insert("stop_reason".into(), message.stop_reason().into());
+        fields.insert("usage".into(), json!({"input_tokens": read, "output_tokens": written}));
+    }
     whole
 }
 

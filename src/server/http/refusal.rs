@@ -90,13 +90,12 @@ impl HttpRefusal {
 
     /// Returns the response: a JSON-RPC error if the request has an id and the refusal concerns the call.
     pub(crate) fn to_response(&self, id: Option<&Id>) -> Response {
-        let (status, kind, body) = match id.filter(|_| self.is_protocol_error()) {
+        let (status, kind, body) = if let Some(id) = id.filter(|_| self.is_protocol_error()) {
             // 200, as for every JSON-RPC error: clients show the message of the error, but not that of a status.
-            Some(id) => (StatusCode::OK, "application/json", self.error_frame(id).into_bytes()),
-            None => {
-                let text = format!("{}\n", self.message());
-                (self.status(), "text/plain; charset=utf-8", text.into_bytes())
-            }
+            (StatusCode::OK, "application/json", self.error_frame(id).into_bytes())
+        } else {
+            let text = format!("{}\n", self.message());
+            (self.status(), "text/plain; charset=utf-8", text.into_bytes())
         };
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;

@@ -14,7 +14,7 @@ use rmcp::model::{
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use super::super::callers::{CallerResolver, McpResult, RequestContext};
@@ -350,46 +350,48 @@ fn run_subagents_result(reports: &[Report]) -> CallToolResult {
 }
 
 fn success_object(report: &Report, answer: &Answer) -> Value {
-    let (agent, duration_ms) = (&report.agent, report.duration_ms);
-    let mut object = json!({ "result": answer.text, "agent": agent, "duration_ms": duration_ms });
+    let mut object = Map::new();
+    object.insert("result".to_owned(), answer.text.clone().into());
+    object.insert("agent".to_owned(), report.agent.clone().into());
+    object.insert("duration_ms".to_owned(), report.duration_ms.into());
     if let Some(output) = &answer.output {
-        object["output"] = output.clone();
+        object.insert("output".to_owned(), output.clone());
     }
-    with_optional_fields(report, object)
+    insert_optional_fields(report, &mut object);
+    Value::Object(object)
 }
 
 fn error_object(report: &Report, failure: &Failure) -> Value {
-    let mut object = json!({
-        "agent": report.agent,
-        "error": failure.full_message(),
-        "code": failure.code.as_str(),
-        "duration_ms": report.duration_ms,
-    });
+    let mut object = Map::new();
+    object.insert("agent".to_owned(), report.agent.clone().into());
+    object.insert("error".to_owned(), failure.full_message().into());
+    object.insert("code".to_owned(), failure.code.as_str().into());
+    object.insert("duration_ms".to_owned(), report.duration_ms.into());
     if let Some(partial) = &failure.partial {
-        object["partial"] = partial.as_str().into();
+        object.insert("partial".to_owned(), partial.clone().into());
     }
     if !failure.errors.is_empty() {
-        object["errors"] = json!(failure.errors);
+        object.insert("errors".to_owned(), json!(failure.errors));
     }
-    with_optional_fields(report, object)
+    insert_optional_fields(report, &mut object);
+    Value::Object(object)
 }
 
-/// Adds `run_id` and those of the optional fields that have a value.
-fn with_optional_fields(report: &Report, mut object: Value) -> Value {
+/// Inserts `run_id` and those of the optional fields that have a value.
+fn insert_optional_fields(report: &Report, object: &mut Map<String, Value>) {
     if let Some(session) = &report.session_id {
-        object["session_id"] = session.as_str().into();
+        object.insert("session_id".to_owned(), session.clone().into());
     }
     if let Some(cost) = report.cost_usd {
-        object["cost_usd"] = cost.into();
+        object.insert("cost_usd".to_owned(), cost.into());
     }
-    object["run_id"] = report.run_id.to_string().into();
+    object.insert("run_id".to_owned(), report.run_id.to_string().into());
     if !report.denials.is_empty() {
-        object["denials"] = json!(report.denials);
+        object.insert("denials".to_owned(), json!(report.denials));
     }
     if !report.notes.is_empty() {
-        object["note"] = report.notes.join(" ").into();
+        object.insert("note".to_owned(), report.notes.join(" ").into());
     }
-    object
 }
 
 /// The text of a failed run, for the model.
