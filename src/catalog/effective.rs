@@ -1,15 +1,14 @@
 //! Effective settings of an agent, each with its source.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::load::{display_path, read_text};
 use super::problem::Problems;
-use crate::catalog::model::{Agent, AllowedCallers, UserHook};
-use crate::catalog::parse::{SourcePositions, front_matter};
+use crate::catalog::model::Agent;
+use crate::catalog::parse::{Key, SourcePositions, agent_keys, front_matter};
 use crate::config::Settings;
 use crate::store::FileDependencies;
 
@@ -41,13 +40,16 @@ pub(crate) enum SettingSource {
 pub(crate) fn effective_settings(settings: &Settings, agent: &Agent) -> Vec<EffectiveSetting> {
     let own = KeyLines::of_agent(settings, agent);
     let common = KeyLines::of_defaults(settings);
-    let mut all = Vec::new();
-    for (key, value) in setting_values(agent) {
-        let source =
-            own.source(key).or_else(|| common.source(key)).unwrap_or(SettingSource::BuiltIn);
-        all.push(EffectiveSetting { key, value, source });
-    }
-    all
+    let mut agent = agent.clone();
+    let setting = |key: &Key<Agent>| EffectiveSetting {
+        key: key.name,
+        value: key.show(&mut agent),
+        source: own
+            .source(key.name)
+            .or_else(|| common.source(key.name))
+            .unwrap_or(SettingSource::BuiltIn),
+    };
+    agent_keys().map(setting).collect()
 }
 
 /// Returns the line of a rule such as `policy.tools.exclude[1]`, or of its nearest ancestor.
@@ -86,100 +88,4 @@ impl KeyLines {
         let line = self.positions.line_of(key)?;
         Some(SettingSource::File { file: self.file.clone(), line })
     }
-}
-
-fn setting_values(agent: &Agent) -> Vec<(&'static str, Value)> {
-    let mut all = identity_settings(agent);
-    all.extend(permission_settings(agent));
-    all.extend(output_settings(agent));
-    all.extend(limit_settings(agent));
-    all
-}
-
-fn identity_settings(agent: &Agent) -> Vec<(&'static str, Value)> {
-    vec![
-        ("name", json!(agent.name)),
-        ("display_name", json!(agent.display_name)),
-        ("description", json!(agent.description)),
-        ("session", json!(agent.session)),
-        ("allowed_callers", callers_json(&agent.allowed_callers)),
-        ("model", json!(agent.model)),
-        ("effort", json!(agent.effort)),
-        ("cwd", json!(agent.cwd)),
-        ("add_dirs", json!(agent.add_dirs)),
-        ("env", json!(agent.env)),
-        ("hooks", hooks_json(&agent.hooks)),
-    ]
-}
-
-fn permission_settings(agent: &Agent) -> Vec<(&'static str, Value)> {
-    let rules = |rules: &[crate::catalog::model::RuleText]| -> Vec<String> {
-        rules.iter().map(ToString::to_string).collect()
-    };
-    let permissions = &agent.permissions;
-    let policy = &agent.policy;
-    vec![
-        (
-            "permissions",
-            json!({
-                "allow": rules(&permissions.allow),
-                "ask": rules(&permissions.ask),
-                "deny": rules(&permissions.deny),
-            }),
-        ),
-        ("tools", json!(agent.tools)),
-        (
-            "policy",
-            json!({
-                "tools": { "allowed": policy.tools_allowed, "exclude": policy.tools_exclude },
-                "mcp": { "allowed": policy.mcp_allowed, "excluded": policy.mcp_excluded },
-                "trusted": policy.trusted_servers,
-            }),
-        ),
-        ("may_change_project_config", json!(agent.may_change_project_config)),
-        ("mcp_servers", json!(agent.servers)),
-    ]
-}
-
-fn output_settings(agent: &Agent) -> Vec<(&'static str, Value)> {
-    vec![
-        ("output_format", json!(agent.output.format)),
-        ("output_schema", json!(agent.output.schema)),
-        ("output_retries", json!(agent.output.retries)),
-        ("max_output_chars", json!(agent.limits.max_output_chars)),
-    ]
-}
-
-fn limit_settings(agent: &Agent) -> Vec<(&'static str, Value)> {
-    let limits = &agent.limits;
-    vec![
-        ("timeout_ms", milliseconds(limits.timeout)),
-        ("idle_timeout_ms", limits.idle_timeout.map_or(Value::Null, milliseconds)),
-        ("approval_timeout_ms", milliseconds(limits.approval_timeout)),
-        ("max_turns", json!(limits.max_turns)),
-        ("max_budget_usd", json!(limits.max_budget_usd)),
-        ("max_concurrent", json!(limits.max_concurrent)),
-        ("warm", json!(agent.warm)),
-        ("keep_alive_ms", milliseconds(agent.keep_alive)),
-    ]
-}
-
-fn hooks_json(hooks: &[UserHook]) -> Value {
-    hooks
-        .iter()
-        .map(
-            |hook| json!({ "event": hook.event, "matcher": hook.matcher, "command": hook.command }),
-        )
-        .collect()
-}
-
-fn callers_json(callers: &AllowedCallers) -> Value {
-    match callers {
-        AllowedCallers::Anyone => json!(["*"]),
-        AllowedCallers::Named(names) => json!(names),
-    }
-}
-
-fn milliseconds(time: Duration) -> Value {
-    json!(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

@@ -11,7 +11,7 @@ use super::diagnostic::{Diagnostic, Severity};
 use super::extensions::{self, Extension, ExtensionAgent};
 use super::load_agent::{self, LoadContext};
 use super::snapshot::{CatalogEntry, SharedDefaults, Snapshot};
-use crate::catalog::model::{Defaults, Orchestration, ServerEntry};
+use crate::catalog::model::{Agent, Orchestration, ServerEntry};
 use crate::catalog::parse::parse_defaults;
 use crate::config::{GatewayFiles, Settings};
 use crate::store::{
@@ -147,13 +147,12 @@ fn load_defaults(settings: &Settings) -> SharedDefaults {
     let path = settings.defaults_file();
     let file = display_path(&settings.root, &path);
     let mut dependencies = FileDependencies::default();
-    let (defaults, orchestration, diagnostics) =
+    let (template, orchestration, diagnostics) =
         match read_text(&settings.root, &path, &file, &mut dependencies) {
-            Ok(Some(text)) => parse_defaults(&text, &file),
-            Ok(None) => (Defaults::default(), Orchestration::default(), Vec::new()),
-            Err(problem) => (Defaults::default(), Orchestration::default(), vec![*problem]),
+            Ok(text) => parse_defaults(text.as_deref().unwrap_or_default(), &file),
+            Err(problem) => (Agent::template(), Orchestration::default(), vec![*problem]),
         };
-    SharedDefaults { defaults, orchestration, diagnostics, dependencies }
+    SharedDefaults { template, orchestration, diagnostics, dependencies }
 }
 
 /// Reads a UTF-8 file of at most 1 MiB and records its version; `None` if the file does not exist.

@@ -79,7 +79,7 @@ fn build_entry(
         siblings: context.names,
         extension_servers: dir.extension.as_ref().map_or(&[], |grants| &grants.servers),
     };
-    let reading = parse_agent(text, &source, &file, &context.common.defaults);
+    let reading = parse_agent(text, &source, &file, &context.common.template);
     if let Some(schema) = reading.schema_dependency {
         let version = FileVersion::read(&schema);
         dependencies.add(schema, version);

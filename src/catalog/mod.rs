@@ -2,13 +2,10 @@
 //!
 //! Starts no process and grants no permission that is not written in a file.
 
-mod agent_schema;
-mod defaults_schema;
 mod diagnostic;
 mod effective;
 mod extension_servers;
 mod extensions;
-mod json_schema;
 mod live;
 mod load;
 mod load_agent;
@@ -28,13 +25,14 @@ pub(crate) use diagnostic::{Diagnostic, Severity};
 pub(crate) use effective::{EffectiveSetting, SettingSource, effective_settings, rule_line};
 pub(crate) use extension_servers::Visibility;
 pub(crate) use extensions::{EXTENSION_MANIFESTS, Extension, extension_manifests, public_servers};
-pub(crate) use json_schema::{agent_schema, defaults_schema};
 pub(crate) use model::{
     AgentOrigin, AllowedCallers, ArgumentLogging, AuditRule, HttpTransportKind, IdentityRule,
     Limits, OAuthConfig, OnFailure, Orchestration, Pinning, ServerEntry, ServerIsolation,
     ServerLaunch, StartPolicy, Template, UnsetVariable, UserHook, canonical_builtin,
 };
-pub(crate) use parse::{EntryFinding, FileFormat, compile_schema, parse_json_entry};
+pub(crate) use parse::{
+    EntryFinding, FileFormat, agent_schema, compile_schema, defaults_schema, parse_json_entry,
+};
 pub(crate) use project_check::{ProjectCheck, check_project};
 pub(crate) use snapshot::CatalogEntry;
 pub(crate) use subagent_list::{SECTION_BEGIN, SECTION_END};

@@ -85,10 +85,18 @@ impl Problems {
         self.found.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// Resolves the positions and sorts by line and column.
-    pub(crate) fn locate(self, file: &Path, positions: &SourcePositions) -> Vec<Diagnostic> {
+    /// Resolves the positions, which are parsed only if there are problems, and sorts by line and column.
+    pub(crate) fn locate(
+        self,
+        file: &Path,
+        positions: impl FnOnce() -> SourcePositions,
+    ) -> Vec<Diagnostic> {
+        if self.found.is_empty() {
+            return Vec::new();
+        }
+        let positions = positions();
         let mut placed: Vec<Diagnostic> =
-            self.found.into_iter().map(|problem| locate_one(problem, file, positions)).collect();
+            self.found.into_iter().map(|problem| locate_one(problem, file, &positions)).collect();
         placed.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         placed
     }

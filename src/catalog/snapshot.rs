@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::diagnostic::Diagnostic;
 use super::extensions::Extension;
 use super::load;
-use crate::catalog::model::{Agent, AgentOrigin, Defaults, Orchestration};
+use crate::catalog::model::{Agent, AgentOrigin, Orchestration};
 use crate::config::Settings;
 use crate::store::FileDependencies;
 
@@ -72,7 +72,8 @@ pub struct Snapshot {
 /// Content of `defaults.yaml`, shared by all agents.
 #[derive(Debug)]
 pub(crate) struct SharedDefaults {
-    pub(crate) defaults: Defaults,
+    /// Values of keys that an agent file leaves out.
+    pub(crate) template: Agent,
     pub(crate) orchestration: Orchestration,
     pub(crate) diagnostics: Vec<Diagnostic>,
     pub(crate) dependencies: FileDependencies,
@@ -81,7 +82,7 @@ pub(crate) struct SharedDefaults {
 impl SharedDefaults {
     /// True if both have the same content and findings.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
-        self.defaults == other.defaults
+        self.template == other.template
             && self.orchestration == other.orchestration
             && self.diagnostics == other.diagnostics
     }
@@ -105,11 +106,6 @@ impl Snapshot {
     /// Returns all agents, sorted by name.
     pub fn entries(&self) -> &[Arc<CatalogEntry>] {
         &self.entries
-    }
-
-    /// Returns the defaults for keys that an agent file leaves out.
-    pub fn defaults(&self) -> &Defaults {
-        &self.common.defaults
     }
 
     /// Returns the limits of the orchestrator.

@@ -20,6 +20,11 @@ const MAX_NAME_BYTES: usize = 64;
 pub struct AgentName(Arc<str>);
 
 impl AgentName {
+    /// Name of the template for agents. Empty, so that no agent can have it.
+    pub(crate) fn unnamed() -> Self {
+        Self("".into())
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::hook::UserHook;
 use super::server::ServerEntry;
-use crate::util::AgentName;
+use crate::util::{AgentName, RESERVED_MAIN};
 
 /// A subagent with all defaults applied.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,6 +63,44 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// Returns an agent with the built-in value of every key, and without a name.
+    pub(crate) fn template() -> Self {
+        Self {
+            name: AgentName::unnamed(),
+            display_name: None,
+            description: String::new(),
+            origin: AgentOrigin::Project,
+            file: PathBuf::new(),
+            prompt: String::new(),
+            memory: None,
+            session: false,
+            allowed_callers: AllowedCallers::Named(vec![RESERVED_MAIN.to_owned()]),
+            model: None,
+            effort: None,
+            cwd: None,
+            add_dirs: Vec::new(),
+            env: BTreeMap::new(),
+            permissions: Permissions::default(),
+            tools: None,
+            policy: PolicyRules::default(),
+            may_change_project_config: false,
+            servers: Vec::new(),
+            output: OutputSpec { format: OutputFormat::Text, schema: None, retries: 2 },
+            limits: Limits {
+                timeout: Duration::from_mins(5),
+                idle_timeout: None,
+                max_turns: None,
+                max_budget_usd: None,
+                max_output_chars: 100_000,
+                max_concurrent: None,
+                approval_timeout: Duration::from_mins(2),
+            },
+            warm: 0,
+            keep_alive: Duration::from_mins(5),
+            hooks: Vec::new(),
+        }
+    }
+
     /// True if the process may be kept after a run for the next run of the same session.
     pub fn keeps_process(&self) -> bool {
         self.session && !self.keep_alive.is_zero()

@@ -2,8 +2,8 @@
 
 mod agent;
 pub(crate) mod builtin_tools;
-mod defaults;
 mod hook;
+mod orchestration;
 mod server;
 mod template;
 
@@ -13,10 +13,8 @@ pub(crate) use agent::{
     AgentOrigin, AllowedCallers, Limits, OutputSpec, Permissions, PolicyRules, Template,
 };
 pub(crate) use builtin_tools::{BuiltinTool, canonical_builtin};
-pub(crate) use defaults::{
-    ArgumentLogging, AuditRule, Budget, Defaults, IdentityRule, Orchestration,
-};
 pub(crate) use hook::{HOOK_EVENTS, Matcher, OnFailure, UserHook};
+pub(crate) use orchestration::{ArgumentLogging, AuditRule, Budget, IdentityRule, Orchestration};
 pub(crate) use server::{
     HttpTransportKind, OAuthConfig, Pinning, ServerEntry, ServerIsolation, ServerLaunch,
     StartPolicy,

@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::catalog::model::{OutputFormat, ServerLaunch};
+use crate::catalog::model::{AllowedCallers, OutputFormat, Permissions, ServerLaunch};
 
 /// Parses `text` as `agents/web-search/agent.md`.
 fn parse(text: &str) -> AgentParseResult {
@@ -19,7 +19,7 @@ fn parse(text: &str) -> AgentParseResult {
         memory: None,
         siblings: &["web-search".to_owned(), "github".to_owned()],
     };
-    parse_agent(text, &source, Path::new("agent.md"), &Defaults::default())
+    parse_agent(text, &source, Path::new("agent.md"), &Agent::template())
 }
 
 fn agent(front_matter: &str) -> Agent {

@@ -1,158 +1,149 @@
-//! Parser of `agents/defaults.yaml`. The format is our own, so an unknown key is an error.
+//! Keys and parser of `agents/defaults.yaml`. The format is our own, so an unknown key is an error.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
-use serde_yaml::Value;
+use serde_json::{Value, json};
 
 use super::super::diagnostic::Diagnostic;
 use super::super::problem::Problems;
+use super::agent_keys::shared_keys;
+use super::key::{Key, properties, read_keys};
 use super::node::{MappingFields, Node};
 use super::positions::SourcePositions;
-use super::{limits, yaml};
+use super::shape::{Property, Shape, names, property, required};
+use super::yaml;
 use crate::catalog::model::{
-    ArgumentLogging, AuditRule, Budget, Defaults, IdentityRule, Orchestration,
+    Agent, ArgumentLogging, AuditRule, Budget, IdentityRule, Orchestration,
 };
-use crate::util::{AgentName, parse_age};
+use crate::util::AgentName;
 
-/// All keys of the file.
-pub(crate) const DEFAULTS_KEYS: &[&str] = &[
-    "timeout_ms",
-    "idle_timeout_ms",
-    "model",
-    "effort",
-    "max_turns",
-    "max_budget_usd",
-    "max_output_chars",
-    "max_concurrent",
-    "output_retries",
-    "warm",
-    "keep_alive_ms",
-    "approval_timeout_ms",
-    "env",
-    "hooks",
-    "max_runs",
-    "max_queue",
-    "max_machine_runs",
-    "min_free_memory_mb",
-    "session_wait_ms",
-    "session_retention",
-    "identity",
-    "audit",
-    "budgets",
-    "session_budget_usd",
-    "max_warm",
-    "max_warm_mb",
-    "warm_idle_ms",
-    "max_live_mb",
-    "max_live_age_ms",
-    "server_idle_ms",
-    "max_line_mb",
-    "shutdown_grace_ms",
-    "log_max_mb",
-    "log_retention",
-];
+type LimitKey = Key<Orchestration>;
 
 const DAY_MS: u64 = 86_400_000;
 const WEEK_MS: u64 = 7 * DAY_MS;
+const MAX_MB: u64 = 16_777_216;
 
-/// Parses the file. If there are errors, affected values are the built-in ones and must not be used.
-pub(crate) fn parse_defaults(
-    text: &str,
-    file: &Path,
-) -> (Defaults, Orchestration, Vec<Diagnostic>) {
+const AUDIT_MODE: Shape = Shape::Words(&["required", "best_effort"]);
+const AUDIT: &[Property] = &[
+    property("mode", AUDIT_MODE, "As `audit`"),
+    property(
+        "arguments",
+        Shape::Words(&["never", "redacted", "full"]),
+        "Arguments of calls in the log: none, their names, types and sizes, or all up to 64 KiB",
+    ),
+];
+const BUDGET: &[Property] = &[required("per_day_usd", Shape::Dollars, "US dollars per day (UTC)")];
+
+/// Keys of the orchestrator; the file has the shared keys of agent files, too.
+pub(crate) const LIMIT_KEYS: &[LimitKey] = &[
+    LimitKey::number("max_runs", 1..=100_000, |limits| &mut limits.max_runs)
+        .doc("Concurrent runs of one Adjutant process"),
+    LimitKey::number("max_queue", 0..=100_000, |limits| &mut limits.max_queue)
+        .doc("Calls that may wait for admission; further calls are rejected"),
+    LimitKey::number("max_machine_runs", 1..=100_000, |limits| &mut limits.max_machine_runs)
+        .doc("Concurrent runs on this machine; without the key, no limit"),
+    LimitKey::number("min_free_memory_mb", 0..=MAX_MB, |limits| &mut limits.min_free_memory_mb)
+        .doc("Free memory in MB below which no process is started; `0` disables the check"),
+    LimitKey::number("session_wait_ms", 0..=DAY_MS, |limits| &mut limits.session_wait)
+        .doc("Longest wait of a call for a session in use, in milliseconds"),
+    LimitKey::age("session_retention", |limits| &mut limits.session_retention).doc(
+        "Sessions unused for longer are deleted, such as `30d` or `12h`; without the key, never",
+    ),
+    LimitKey::other(
+        "identity",
+        Shape::Words(&["required", "optional"]),
+        |node, limits, problems| {
+            let words =
+                [("required", IdentityRule::Required), ("optional", IdentityRule::Optional)];
+            limits.identity = node.one_of(&words, problems).unwrap_or(limits.identity);
+        },
+        |limits| json!(limits.identity),
+    )
+    .doc(
+        "`required`: callers that are not attested are rejected, which in this version are all \
+         callers of `run_subagent`",
+    ),
+    LimitKey::other(
+        "audit",
+        Shape::OneOf(&[AUDIT_MODE, Shape::Object(AUDIT)]),
+        read_audit,
+        |limits| json!(limits.audit),
+    )
+    .doc(
+        "When the audit log cannot be written, calls are rejected (`required`) or continue \
+         (`best_effort`). `{ mode: required, arguments: redacted }` also logs the names, types and \
+         sizes of arguments, `full` the arguments themselves",
+    ),
+    LimitKey::other("budgets", Shape::Map(&Shape::Object(BUDGET)), read_budgets, |limits| {
+        json!(limits.budgets)
+    })
+    .doc("US dollars per agent and day (UTC): `web-search: { per_day_usd: 5 }`"),
+    LimitKey::dollars("session_budget_usd", |limits| &mut limits.session_budget_usd)
+        .doc("US dollars for all runs started by one main session; without the key, no limit"),
+    LimitKey::number("server_idle_ms", 0..=WEEK_MS, |limits| &mut limits.server_idle)
+        .doc("A private MCP server unused for longer is stopped, in milliseconds; `0`: at once"),
+    LimitKey::number("max_warm", 0..=1_000, |limits| &mut limits.max_warm)
+        .doc("Idle processes, in total"),
+    LimitKey::number("max_warm_mb", 0..=MAX_MB, |limits| &mut limits.max_warm_mb)
+        .doc("Memory of all idle processes, in MB"),
+    LimitKey::number("warm_idle_ms", 1_000..=WEEK_MS, |limits| &mut limits.warm_idle)
+        .doc("An idle process unused for longer is stopped, in milliseconds"),
+    LimitKey::number("max_live_mb", 1..=MAX_MB, |limits| &mut limits.max_live_mb)
+        .doc("The process of a session with more memory, in MB, is stopped after its turn"),
+    LimitKey::number("max_live_age_ms", 1_000..=WEEK_MS, |limits| &mut limits.max_live_age)
+        .doc("The process of a session that is older, in milliseconds, is stopped after its turn"),
+    LimitKey::number("max_line_mb", 1..=MAX_MB, |limits| &mut limits.max_line_mb)
+        .doc("Longest output line of an agent, in MB"),
+    LimitKey::number("shutdown_grace_ms", 0..=DAY_MS, |limits| &mut limits.shutdown_grace)
+        .doc("Time that running calls have to end at shutdown, in milliseconds"),
+    LimitKey::number("log_max_mb", 1..=MAX_MB, |limits| &mut limits.log_max_mb)
+        .doc("Size in MB at which the audit log and the event log begin a new file"),
+    LimitKey::age("log_retention", |limits| &mut limits.log_retention).doc(
+        "Full files of the audit log and the event log, and results in `data/results/`, are \
+         deleted when they are older, such as `90d`; without the key, never",
+    ),
+];
+
+/// Parses the file: a template for all agents, and the limits of the orchestrator.
+///
+/// If there are errors, affected values are the built-in ones and must not be used.
+pub(crate) fn parse_defaults(text: &str, file: &Path) -> (Agent, Orchestration, Vec<Diagnostic>) {
     let mut problems = Problems::default();
-    let (mut defaults, mut orchestration) = (Defaults::default(), Orchestration::default());
+    let (mut template, mut limits) = (Agent::template(), Orchestration::default());
     if let Some(mapping) = yaml::parse_mapping(text, 1, &mut problems) {
         let fields = MappingFields::new(&mapping, &mut problems);
-        fields.reject_unknown(DEFAULTS_KEYS, &mut problems);
-        limits::parse_shared_keys(&fields, &mut defaults, &mut problems);
-        read_orchestration(&fields, &mut orchestration, &mut problems);
+        let known: Vec<&str> = shared_keys()
+            .map(|key| key.name)
+            .chain(LIMIT_KEYS.iter().map(|key| key.name))
+            .collect();
+        fields.reject_unknown(&known, &mut problems);
+        read_keys(shared_keys(), &fields, &mut template, &mut problems);
+        read_keys(LIMIT_KEYS.iter(), &fields, &mut limits, &mut problems);
     }
-    let diagnostics = if problems.found.is_empty() {
-        Vec::new()
-    } else {
-        problems.locate(file, &SourcePositions::parse(text, 1))
-    };
-    (defaults, orchestration, diagnostics)
+    let diagnostics = problems.locate(file, || SourcePositions::parse(text, 1));
+    (template, limits, diagnostics)
 }
 
-fn read_orchestration(
-    fields: &MappingFields<'_>,
-    into: &mut Orchestration,
-    problems: &mut Problems,
-) {
-    read_runs(fields, into, problems);
-    read_sessions(fields, into, problems);
-    read_kept_processes(fields, into, problems);
-    read_trust(fields, into, problems);
-    read_log(fields, into, problems);
-}
-
-fn read_runs(fields: &MappingFields<'_>, into: &mut Orchestration, problems: &mut Problems) {
-    let mut number = |key, into: &mut u32, low| {
-        set_if_some(
-            into,
-            fields.get(key).and_then(|node| node.integer_u32(low..=100_000, problems)),
-        );
-    };
-    number("max_runs", &mut into.max_runs, 1);
-    number("max_queue", &mut into.max_queue, 0);
-    if let Some(node) = fields.get("max_machine_runs") {
-        into.max_machine_runs = node.integer_u32(1..=100_000, problems);
-    }
-    set_if_some(&mut into.min_free_memory_mb, megabytes(fields, "min_free_memory_mb", 0, problems));
-    set_if_some(&mut into.max_line_mb, megabytes(fields, "max_line_mb", 1, problems));
-    set_if_some(&mut into.shutdown_grace, time(fields, "shutdown_grace_ms", 0..=DAY_MS, problems));
-    set_if_some(&mut into.server_idle, time(fields, "server_idle_ms", 0..=WEEK_MS, problems));
-}
-
-fn read_sessions(fields: &MappingFields<'_>, into: &mut Orchestration, problems: &mut Problems) {
-    set_if_some(&mut into.session_wait, time(fields, "session_wait_ms", 0..=DAY_MS, problems));
-    if let Some(node) = fields.get("session_retention") {
-        into.session_retention = age(&node, problems);
-    }
-}
-
-fn read_kept_processes(
-    fields: &MappingFields<'_>,
-    into: &mut Orchestration,
-    problems: &mut Problems,
-) {
-    if let Some(count) =
-        fields.get("max_warm").and_then(|node| node.integer_u32(0..=1_000, problems))
-    {
-        into.max_warm = count;
-    }
-    set_if_some(&mut into.max_warm_mb, megabytes(fields, "max_warm_mb", 0, problems));
-    set_if_some(&mut into.max_live_mb, megabytes(fields, "max_live_mb", 1, problems));
-    set_if_some(&mut into.warm_idle, time(fields, "warm_idle_ms", 1_000..=WEEK_MS, problems));
-    set_if_some(&mut into.max_live_age, time(fields, "max_live_age_ms", 1_000..=WEEK_MS, problems));
-}
-
-fn read_trust(fields: &MappingFields<'_>, into: &mut Orchestration, problems: &mut Problems) {
-    let identity = [("required", IdentityRule::Required), ("optional", IdentityRule::Optional)];
-    set_if_some(
-        &mut into.identity,
-        fields.get("identity").and_then(|node| node.one_of(&identity, problems)),
-    );
-    if let Some(node) = fields.get("audit") {
-        read_audit(&node, into, problems);
-    }
-    if let Some(node) = fields.get("budgets") {
-        into.budgets = budgets(&node, problems);
-    }
-    if let Some(node) = fields.get("session_budget_usd") {
-        into.session_budget_usd = node.dollars(problems);
-    }
+/// JSON Schema of the file.
+pub(crate) fn defaults_schema() -> Value {
+    let mut all = properties(shared_keys(), Agent::template());
+    all.extend(properties(LIMIT_KEYS.iter(), Orchestration::default()));
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Adjutant defaults",
+        "description": "`agents/defaults.yaml`: defaults for all agents, and the limits of the orchestrator.",
+        "type": "object",
+        "properties": all,
+        "additionalProperties": false,
+    })
 }
 
 /// `audit: best_effort`, or `audit: { mode: best_effort, arguments: redacted }`.
-fn read_audit(node: &Node<'_>, into: &mut Orchestration, problems: &mut Problems) {
+fn read_audit(node: &Node<'_>, limits: &mut Orchestration, problems: &mut Problems) {
     let modes = [("required", AuditRule::Required), ("best_effort", AuditRule::BestEffort)];
-    if !matches!(node.value, Value::Mapping(_)) {
-        return set_if_some(&mut into.audit, node.one_of(&modes, problems));
+    if !matches!(node.value, serde_yaml::Value::Mapping(_)) {
+        limits.audit = node.one_of(&modes, problems).unwrap_or(limits.audit);
+        return;
     }
     let details = [
         ("never", ArgumentLogging::Never),
@@ -160,28 +151,20 @@ fn read_audit(node: &Node<'_>, into: &mut Orchestration, problems: &mut Problems
         ("full", ArgumentLogging::Full),
     ];
     let Some(fields) = node.fields(problems) else { return };
-    fields.reject_unknown(&["mode", "arguments"], problems);
-    set_if_some(&mut into.audit, fields.get("mode").and_then(|node| node.one_of(&modes, problems)));
-    let arguments = fields.get("arguments").and_then(|node| node.one_of(&details, problems));
-    set_if_some(&mut into.audit_arguments, arguments);
+    fields.reject_unknown(&names(AUDIT), problems);
+    limits.audit = fields.choose("mode", &modes, problems).unwrap_or(limits.audit);
+    limits.audit_arguments =
+        fields.choose("arguments", &details, problems).unwrap_or(limits.audit_arguments);
 }
 
-fn read_log(fields: &MappingFields<'_>, into: &mut Orchestration, problems: &mut Problems) {
-    set_if_some(&mut into.log_max_mb, megabytes(fields, "log_max_mb", 1, problems));
-    if let Some(node) = fields.get("log_retention") {
-        into.log_retention = age(&node, problems);
-    }
-}
-
-fn budgets(node: &Node<'_>, problems: &mut Problems) -> BTreeMap<String, Budget> {
-    let mut all = BTreeMap::new();
-    let Some(fields) = node.fields(problems) else { return all };
+fn read_budgets(node: &Node<'_>, limits: &mut Orchestration, problems: &mut Problems) {
+    let Some(fields) = node.fields(problems) else { return };
     for (agent, node) in fields.iter() {
         if let Err(error) = agent.parse::<AgentName>() {
             problems.error("invalid-name", node.at_key(), error.to_string());
         }
         let Some(inside) = node.fields(problems) else { continue };
-        inside.reject_unknown(&["per_day_usd"], problems);
+        inside.reject_unknown(&names(BUDGET), problems);
         let Some(amount) = inside.get("per_day_usd") else {
             problems
                 .error("missing-key", node.at_key(), format!("`{}` says no amount", node.path))
@@ -189,50 +172,18 @@ fn budgets(node: &Node<'_>, problems: &mut Problems) -> BTreeMap<String, Budget>
             continue;
         };
         if let Some(per_day_usd) = amount.dollars(problems) {
-            all.insert(agent.to_owned(), Budget { per_day_usd });
+            limits.budgets.insert(agent.to_owned(), Budget { per_day_usd });
         }
-    }
-    all
-}
-
-fn age(node: &Node<'_>, problems: &mut Problems) -> Option<Duration> {
-    let text = node.text(problems)?;
-    let age = parse_age(text);
-    if age.is_none() {
-        problems
-            .error("wrong-value", node.at(), format!("`{}` is no age: `{text}`", node.path))
-            .help("write a number and a unit: `30d`, `12h`, `45m` or `10s`");
-    }
-    age
-}
-
-fn megabytes(
-    fields: &MappingFields<'_>,
-    key: &str,
-    low: u64,
-    problems: &mut Problems,
-) -> Option<u64> {
-    fields.get(key)?.integer(low..=16_777_216, problems)
-}
-
-fn time(
-    fields: &MappingFields<'_>,
-    key: &str,
-    range: std::ops::RangeInclusive<u64>,
-    problems: &mut Problems,
-) -> Option<Duration> {
-    fields.get(key)?.milliseconds(range, problems)
-}
-
-fn set_if_some<T>(into: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *into = value;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
     use super::*;
+    use crate::catalog::model::Limits;
 
     #[test]
     fn file_values_override_built_in_defaults() {
@@ -242,10 +193,10 @@ mod tests {
         assert_eq!(found, []);
         assert_eq!(
             defaults,
-            Defaults {
-                timeout: Duration::from_mins(1),
+            Agent {
+                limits: Limits { timeout: Duration::from_mins(1), ..Agent::template().limits },
                 model: Some("haiku".to_owned()),
-                ..Defaults::default()
+                ..Agent::template()
             }
         );
         let budget = Budget { per_day_usd: 5.0 };
@@ -287,6 +238,31 @@ mod tests {
         assert_eq!(
             found[0].to_string(),
             "d.yaml:2:1: unknown key `max_run` (did you mean `max_runs`?)"
+        );
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_at_once_each_with_its_line() {
+        let text = "timeout_ms: soon\nmax_runs: 0\nidentity: maybe\naudit: { mode: lax, x: 1 }\n\
+                    budgets:\n  a: { per_day_usd: -1 }\n  b: {}\nsession_retention: long\n\
+                    env: { \"a b\": 1 }\nhooks: { Nothing: [] }\nmax_run: 3\n";
+        let (.., found) = parse_defaults(text, Path::new("d.yaml"));
+        let found: Vec<_> = found.iter().map(|found| (found.line, found.code)).collect();
+        assert_eq!(
+            found,
+            [
+                (1, "wrong-type"),
+                (2, "out-of-range"),
+                (3, "wrong-value"),
+                (4, "wrong-value"),
+                (4, "unknown-key"),
+                (6, "out-of-range"),
+                (7, "missing-key"),
+                (8, "wrong-value"),
+                (9, "wrong-type"),
+                (10, "unknown-key"),
+                (11, "unknown-key"),
+            ]
         );
     }
 }

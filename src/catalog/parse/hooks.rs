@@ -5,20 +5,37 @@
 use std::time::Duration;
 
 use super::super::problem::Problems;
-use super::node::{MappingFields, Node, suggestion};
-use crate::catalog::model::{HOOK_EVENTS, Matcher, OnFailure, UserHook};
+use super::node::{Node, suggestion};
+use super::shape::{Property, Shape, names, property, required};
+use crate::catalog::model::{Agent, HOOK_EVENTS, Matcher, OnFailure, UserHook};
 
 /// Default of Claude Code.
 const DEFAULT_HOOK_TIMEOUT: Duration = Duration::from_mins(1);
 const MAX_HOOK_TIMEOUT_SECONDS: u64 = 3_600;
 
-/// Appends the hooks of a file to `into`.
-pub(crate) fn parse_hooks(
-    fields: &MappingFields<'_>,
-    into: &mut Vec<UserHook>,
-    problems: &mut Problems,
-) {
-    let Some(node) = fields.get("hooks") else { return };
+/// Hooks by event.
+pub(crate) const HOOKS: Shape = Shape::Map(&Shape::List(&Shape::Object(ENTRY)));
+const ENTRY: &[Property] = &[
+    property(
+        "matcher",
+        Shape::Text,
+        "Tool name, names such as `Edit|Write`, or a regular expression; without the key, all",
+    ),
+    required("hooks", Shape::List(&Shape::Object(HOOK)), "Commands"),
+];
+const HOOK: &[Property] = &[
+    property("type", Shape::Words(&["command"]), "Always `command`"),
+    required("command", Shape::Text, "Command line for the shell; the payload is on its stdin"),
+    property("timeout", Shape::Number(1..=MAX_HOOK_TIMEOUT_SECONDS), "Timeout in seconds, 60"),
+    property(
+        "on_failure",
+        Shape::Words(&["block", "allow"]),
+        "Effect on the call when the hook fails: `block` (default) or `allow`",
+    ),
+];
+
+/// Appends the hooks of a file to those of the agent.
+pub(crate) fn parse_hooks(node: &Node<'_>, agent: &mut Agent, problems: &mut Problems) {
     let Some(events) = node.fields(problems) else { return };
     for (event, node) in events.iter() {
         if !HOOK_EVENTS.contains(&event) {
@@ -28,14 +45,14 @@ pub(crate) fn parse_hooks(
             continue;
         }
         for entry in node.items(problems).unwrap_or_default() {
-            read_entry(event, &entry, into, problems);
+            read_entry(event, &entry, &mut agent.hooks, problems);
         }
     }
 }
 
 fn read_entry(event: &str, entry: &Node<'_>, into: &mut Vec<UserHook>, problems: &mut Problems) {
     let Some(fields) = entry.fields(problems) else { return };
-    fields.reject_unknown(&["matcher", "hooks"], problems);
+    fields.reject_unknown(&names(ENTRY), problems);
     let matcher = fields.get("matcher").map(|node| read_matcher(&node, problems));
     let Some(commands) = fields.get("hooks") else {
         problems
@@ -73,7 +90,7 @@ fn read_command(
     problems: &mut Problems,
 ) -> Option<UserHook> {
     let fields = node.fields(problems)?;
-    fields.reject_unknown(&["type", "command", "timeout", "on_failure"], problems);
+    fields.reject_unknown(&names(HOOK), problems);
     if let Some(node) = fields.get("type") {
         node.one_of(&[("command", ())], problems);
     }
@@ -87,7 +104,7 @@ fn read_command(
     let seconds =
         fields.get("timeout").and_then(|node| node.integer(1..=MAX_HOOK_TIMEOUT_SECONDS, problems));
     let words = [("block", OnFailure::Block), ("allow", OnFailure::Allow)];
-    let on_failure = fields.get("on_failure").and_then(|node| node.one_of(&words, problems));
+    let on_failure = fields.choose("on_failure", &words, problems);
     Some(UserHook {
         event: event.to_owned(),
         matcher,

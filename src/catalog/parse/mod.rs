@@ -1,12 +1,13 @@
 //! `agent.md`, `defaults.yaml` and JSON files to checked values, every mistake with its line.
 
 mod agent;
-pub(crate) mod agent_keys;
-pub(crate) mod defaults;
+mod agent_keys;
+mod agent_values;
+mod defaults;
 pub(crate) mod front_matter;
 mod hooks;
 mod json_check;
-mod limits;
+mod key;
 mod node;
 mod output;
 mod output_schema;
@@ -15,13 +16,17 @@ mod policy;
 mod positions;
 mod server_entry;
 mod servers;
+mod shape;
 mod tools;
+mod unknown_keys;
 mod yaml;
 mod yaml_mistakes;
 
 pub(crate) use agent::{AgentSource, parse_agent};
-pub(crate) use defaults::parse_defaults;
+pub(crate) use agent_keys::{agent_keys, agent_schema};
+pub(crate) use defaults::{defaults_schema, parse_defaults};
 pub(crate) use json_check::{JsonCheck, member};
+pub(crate) use key::Key;
 pub(crate) use node::FileFormat;
 pub(crate) use output_schema::compile_schema;
 pub(crate) use positions::{SourcePosition, SourcePositions};

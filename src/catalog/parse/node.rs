@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use serde_yaml::{Mapping, Value};
 
@@ -124,25 +123,6 @@ impl<'v> Node<'v> {
             problems.error("out-of-range", self.at(), message);
         }
         value
-    }
-
-    /// Like [`Node::integer`], for 32 bits.
-    pub(crate) fn integer_u32(
-        &self,
-        range: RangeInclusive<u32>,
-        problems: &mut Problems,
-    ) -> Option<u32> {
-        let wide = u64::from(*range.start())..=u64::from(*range.end());
-        self.integer(wide, problems).and_then(|value| u32::try_from(value).ok())
-    }
-
-    /// Returns a duration from milliseconds within `range`.
-    pub(crate) fn milliseconds(
-        &self,
-        range: RangeInclusive<u64>,
-        problems: &mut Problems,
-    ) -> Option<Duration> {
-        self.integer(range, problems).map(Duration::from_millis)
     }
 
     /// Returns a finite amount above 0.

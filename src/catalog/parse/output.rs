@@ -22,14 +22,15 @@ pub(crate) struct SchemaLocation<'p> {
     pub(crate) dir: &'p Path,
 }
 
+/// Reads `output_format` and `output_schema` into `output`.
 pub(crate) fn parse_output(
     fields: &MappingFields<'_>,
-    retries: u32,
     beside: &SchemaLocation<'_>,
+    output: &mut OutputSpec,
     problems: &mut Problems,
-) -> OutputSpec {
+) {
     let words = [("text", OutputFormat::Text), ("json", OutputFormat::Json)];
-    let format = fields.get("output_format").and_then(|node| node.one_of(&words, problems));
+    let format = fields.choose("output_format", &words, problems);
     let schema = fields.get("output_schema");
     if let (Some(node), Some(OutputFormat::Text)) = (&schema, format) {
         problems
@@ -37,11 +38,8 @@ pub(crate) fn parse_output(
             .help("write `output_format: json`, or leave it away");
     }
     let implied = if schema.is_some() { OutputFormat::Json } else { OutputFormat::Text };
-    OutputSpec {
-        format: format.unwrap_or(implied),
-        schema: schema.and_then(|node| read_schema(&node, beside, problems)).map(Arc::new),
-        retries,
-    }
+    output.format = format.unwrap_or(implied);
+    output.schema = schema.and_then(|node| read_schema(&node, beside, problems)).map(Arc::new);
 }
 
 /// Returns the file name in `output_schema`; `None` for an inline schema.

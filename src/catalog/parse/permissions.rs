@@ -6,7 +6,15 @@ use super::super::diagnostic::Severity;
 use super::super::problem::Problems;
 use super::node::Node;
 use super::policy::{UnknownServer, check_server};
+use super::shape::{Property, Shape, names, property};
 use crate::catalog::model::{BuiltinTool, Permissions, RuleText, ServerEntry, builtin_tools};
+
+/// Keys of `permissions`.
+pub(crate) const PERMISSIONS: &[Property] = &[
+    property("allow", Shape::Texts, "Need no approval; the tools named here exist for the agent"),
+    property("ask", Shape::Texts, "A person decides; denied if none can"),
+    property("deny", Shape::Texts, "Denied; takes precedence over all other rules"),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RuleList {
@@ -22,7 +30,7 @@ pub(crate) fn parse_permissions(
     problems: &mut Problems,
 ) -> Permissions {
     let Some(fields) = node.fields(problems) else { return Permissions::default() };
-    fields.reject_unknown(&["allow", "ask", "deny"], problems);
+    fields.reject_unknown(&names(PERMISSIONS), problems);
     let mut list = |key, kind| {
         fields.get(key).map(|node| read_list(&node, kind, servers, problems)).unwrap_or_default()
     };

@@ -4,10 +4,24 @@ use super::super::diagnostic::Severity;
 use super::super::problem::{ProblemTarget, Problems};
 use super::node::{MappingFields, Node};
 use super::servers::unknown_server_help;
-use super::tools;
-use super::tools::is_name_or_pattern;
+use super::shape::{Property, Shape, names, property};
+use super::tools::{self, is_name_or_pattern};
 use crate::catalog::model::{PolicyRules, ServerEntry, ToolRef};
 use crate::util::{Pattern, nearest_names};
+
+/// Keys of `policy`.
+pub(crate) const POLICY: &[Property] = &[
+    property("tools", Shape::Object(LISTS), "Tools, by typed name or pattern"),
+    property("mcp", Shape::Object(LISTS), "Servers, by name or pattern"),
+    property("mcp_servers", Shape::Map(&Shape::Object(TRUST)), "Settings of single servers"),
+];
+/// Both spellings are accepted for both lists.
+const LISTS: &[Property] = &[
+    property("allowed", Shape::Texts, "Only these remain"),
+    property("exclude", Shape::Texts, "These are removed; takes precedence over `allowed`"),
+    property("excluded", Shape::Texts, "Same as `exclude`"),
+];
+const TRUST: &[Property] = &[property("trust", Shape::Flag, "Its tools need no approval")];
 
 /// Parses `policy`; server names are checked against `servers`.
 pub(crate) fn parse_policy(
@@ -17,7 +31,7 @@ pub(crate) fn parse_policy(
 ) -> PolicyRules {
     let mut policy = PolicyRules::default();
     let Some(fields) = node.fields(problems) else { return policy };
-    fields.reject_unknown(&["tools", "mcp", "mcp_servers"], problems);
+    fields.reject_unknown(&names(POLICY), problems);
     if let Some(inside) = fields.get("tools").and_then(|node| node.fields(problems)) {
         read_tool_rules(&inside, servers, &mut policy, problems);
     }
@@ -30,16 +44,13 @@ pub(crate) fn parse_policy(
     policy
 }
 
-/// Both spellings are accepted for both lists.
-const LIST_KEYS: [&str; 3] = ["allowed", "exclude", "excluded"];
-
 fn read_tool_rules(
     fields: &MappingFields<'_>,
     servers: &[ServerEntry],
     policy: &mut PolicyRules,
     problems: &mut Problems,
 ) {
-    fields.reject_unknown(&LIST_KEYS, problems);
+    fields.reject_unknown(&names(LISTS), problems);
     if let Some(node) = fields.get("allowed") {
         let tools = tools::parse_tools(&node, problems);
         check_servers(&tools, servers, UnknownServer::Error, problems);
@@ -58,7 +69,7 @@ fn read_server_rules(
     policy: &mut PolicyRules,
     problems: &mut Problems,
 ) {
-    fields.reject_unknown(&LIST_KEYS, problems);
+    fields.reject_unknown(&names(LISTS), problems);
     if let Some(node) = fields.get("allowed") {
         policy.mcp_allowed = Some(server_names(&node, servers, UnknownServer::Error, problems));
     }
@@ -97,7 +108,7 @@ fn read_trust(node: &Node<'_>, servers: &[ServerEntry], problems: &mut Problems)
     let mut trusted = Vec::new();
     for (name, node) in fields.iter() {
         let Some(inside) = node.fields(problems) else { continue };
-        inside.reject_unknown(&["trust"], problems);
+        inside.reject_unknown(&names(TRUST), problems);
         if !servers.iter().any(|server| server.name == name) {
             report_unknown_server(name, node.at_key(), servers, Severity::Error, problems);
         }

@@ -9,6 +9,7 @@ use super::super::diagnostic::Severity;
 use super::super::problem::{Problem, ProblemTarget, Problems};
 use super::node::{FileFormat, MappingFields, Node};
 use super::positions::join_key;
+use super::shape::{Property, Shape, names, property};
 use crate::catalog::model::{
     HttpTransportKind, OAuthConfig, Pinning, ServerEntry, ServerIsolation, ServerLaunch,
     StartPolicy,
@@ -17,44 +18,99 @@ use crate::util::shorten;
 
 const ALL: &[FileFormat] = &[FileFormat::Yaml, FileFormat::Manifest, FileFormat::McpJson];
 const YAML: &[FileFormat] = &[FileFormat::Yaml];
+const YAML_AND_MCP_JSON: &[FileFormat] = &[FileFormat::Yaml, FileFormat::McpJson];
 const MCP_JSON: &[FileFormat] = &[FileFormat::McpJson];
 const EITHER_JSON: &[FileFormat] = &[FileFormat::Manifest, FileFormat::McpJson];
 
-/// Keys of an entry, and the formats that have them.
-const KEYS: &[(&str, &[FileFormat])] = &[
-    ("name", YAML),
-    ("type", ALL),
-    ("transport", MCP_JSON),
-    ("command", ALL),
-    ("args", ALL),
-    ("env", ALL),
-    ("cwd", ALL),
-    ("url", ALL),
-    ("headers", ALL),
-    ("auth", &[FileFormat::Yaml, FileFormat::McpJson]),
-    ("oauth", MCP_JSON),
-    ("description", MCP_JSON),
-    ("optional", ALL),
-    ("visibility", MCP_JSON),
-    ("isolation", ALL),
-    ("pin", MCP_JSON),
-    ("eager", ALL),
-    ("lazy", MCP_JSON),
-    ("start", MCP_JSON),
-    ("disabled", MCP_JSON),
-    ("timeout_ms", ALL),
-    ("timeout", EITHER_JSON),
-    ("startup_timeout_ms", MCP_JSON),
+const MAX_TIMEOUT_MS: u64 = 86_400_000;
+
+/// A key of an entry, and the formats that have it. Keys that only JSON files have need no schema.
+struct EntryKey(&'static [FileFormat], Property);
+
+const fn json_key(formats: &'static [FileFormat], name: &'static str) -> EntryKey {
+    EntryKey(formats, property(name, Shape::Any, ""))
+}
+
+const fn key(
+    formats: &'static [FileFormat],
+    name: &'static str,
+    shape: Shape,
+    doc: &'static str,
+) -> EntryKey {
+    EntryKey(formats, property(name, shape, doc))
+}
+
+/// Keys of an entry.
+const KEYS: &[EntryKey] = &[
+    key(
+        YAML,
+        "name",
+        Shape::Pattern("^[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$"),
+        "Name of the server; its tools are called `mcp__<name>__<tool>`",
+    ),
+    key(
+        ALL,
+        "type",
+        Shape::Words(&["stdio", "http", "streamable-http", "sse"]),
+        "Transport: `sse` for the older HTTP+SSE; must fit the other keys",
+    ),
+    json_key(MCP_JSON, "transport"),
+    key(ALL, "command", Shape::Text, "Program to start"),
+    key(ALL, "args", Shape::List(&Shape::Text), "Arguments of the program"),
+    key(ALL, "env", Shape::Map(&Shape::Text), "Environment variables of the program"),
+    key(ALL, "cwd", Shape::Text, "Working directory of the program"),
+    key(ALL, "url", Shape::Text, "Address of a remote server"),
+    key(ALL, "headers", Shape::Map(&Shape::Text), "Sent with every request to `url`"),
+    key(
+        YAML_AND_MCP_JSON,
+        "auth",
+        Shape::Object(AUTH),
+        "Sign-in settings that the server does not publish",
+    ),
+    json_key(MCP_JSON, "oauth"),
+    json_key(MCP_JSON, "description"),
+    key(ALL, "optional", Shape::Flag, "A run may start without the server; default `false`"),
+    json_key(MCP_JSON, "visibility"),
+    key(
+        ALL,
+        "isolation",
+        Shape::Words(&["agent", "run"]),
+        "One process for all runs of the agent (`agent`, default), or one per run (`run`)",
+    ),
+    json_key(MCP_JSON, "pin"),
+    key(ALL, "eager", Shape::Flag, "Started before the first call; default `false`"),
+    json_key(MCP_JSON, "lazy"),
+    json_key(MCP_JSON, "start"),
+    json_key(MCP_JSON, "disabled"),
+    key(
+        ALL,
+        "timeout_ms",
+        Shape::Number(1..=MAX_TIMEOUT_MS),
+        "Timeout of one tool call, in milliseconds; without the key, the gateway's timeout",
+    ),
+    json_key(EITHER_JSON, "timeout"),
+    json_key(MCP_JSON, "startup_timeout_ms"),
 ];
 
-/// Keys of `auth`, and the formats that have them.
-const AUTH_KEYS: &[(&str, &[FileFormat])] = &[
-    ("client_id", ALL),
-    ("client_secret", ALL),
-    ("scopes", ALL),
-    ("redirect_port", ALL),
-    ("private_addresses", ALL),
-    ("isolation", MCP_JSON),
+/// Keys of `auth`; `.mcp.json` has `isolation`, too.
+const AUTH: &[Property] = &[
+    property(
+        "client_id",
+        Shape::Text,
+        "Client that is registered by hand; without it, Adjutant registers itself",
+    ),
+    property("client_secret", Shape::Text, "Secret of the client, as `${VARIABLE}`"),
+    property("scopes", Shape::Texts, "Requested in addition to what the server requires"),
+    property(
+        "redirect_port",
+        Shape::Number(1..=65_535),
+        "Port of the redirect address; without it, any free port",
+    ),
+    property(
+        "private_addresses",
+        Shape::Flag,
+        "Endpoints that the server publishes may be in a private network; default `false`",
+    ),
 ];
 
 /// Words of `type`; the last two are read in JSON only.
@@ -96,11 +152,16 @@ enum TransportType {
 
 /// Returns the keys that an entry can have in `format`.
 pub(crate) fn entry_keys(format: FileFormat) -> Vec<&'static str> {
-    keys_of(KEYS, format)
+    keys_of(format).map(|property| property.name).collect()
 }
 
-fn keys_of(keys: &[(&'static str, &[FileFormat])], format: FileFormat) -> Vec<&'static str> {
-    keys.iter().filter(|(_, formats)| formats.contains(&format)).map(|(key, _)| *key).collect()
+/// Returns the keys of an entry of an agent file.
+pub(crate) fn yaml_properties() -> impl Iterator<Item = &'static Property> {
+    keys_of(FileFormat::Yaml)
+}
+
+fn keys_of(format: FileFormat) -> impl Iterator<Item = &'static Property> {
+    KEYS.iter().filter(move |key| key.0.contains(&format)).map(|key| &key.1)
 }
 
 /// Parses an entry of a JSON file. The error is the first mistake; `odd` collects warnings.
@@ -198,7 +259,7 @@ fn read_timeout(
     problems: &mut Problems,
 ) -> Option<Duration> {
     let node = keys.iter().find_map(|key| fields.get(key))?;
-    let range = 1..=if node.is_yaml() { 86_400_000 } else { u64::MAX };
+    let range = 1..=if node.is_yaml() { MAX_TIMEOUT_MS } else { u64::MAX };
     let what = format!("`{}` is no positive whole number", keys.join("` or `"));
     read_number(&node, range, what, problems).map(Duration::from_millis)
 }
@@ -347,7 +408,9 @@ fn read_oauth(fields: &MappingFields<'_>, problems: &mut Problems) -> OAuthConfi
     let get_foreign = |key: &str| foreign.as_ref()?.get(key);
     let client_id = get("client_id").or_else(|| get_foreign("clientId"));
     if let (Some(auth), Some(own)) = (&auth, &own) {
-        own.reject_unknown(&keys_of(AUTH_KEYS, auth.format), problems);
+        let mut known = names(AUTH);
+        known.extend((auth.format == FileFormat::McpJson).then_some("isolation"));
+        own.reject_unknown(&known, problems);
         if get("client_secret").is_some() && client_id.is_none() {
             let message = format!("`{}` has a `client_secret` and no `client_id`", auth.path);
             problems.error("missing-key", auth.at_key(), message);

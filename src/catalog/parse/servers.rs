@@ -9,7 +9,15 @@ use serde_yaml::Value;
 use super::super::problem::{ProblemTarget, Problems};
 use super::node::{FileFormat, Node, suggestion};
 use super::server_entry::{entry_keys, parse_entry};
+use super::shape::Shape;
 use crate::catalog::model::{ServerEntry, ServerLaunch};
+
+const SERVER: Shape = Shape::Definition("server");
+/// A list of names and entries, or entries by name.
+pub(crate) const SERVERS: Shape = Shape::OneOf(&[
+    Shape::List(&Shape::OneOf(&[Shape::Text, SERVER, Shape::Map(&SERVER)])),
+    Shape::Map(&Shape::OneOf(&[SERVER, Shape::Null])),
+]);
 
 pub(crate) fn parse_servers(node: &Node<'_>, problems: &mut Problems) -> Vec<ServerEntry> {
     let named = match node.value {

@@ -1,66 +1,9 @@
-//! Model of `agents/defaults.yaml`: defaults for all agents and limits of the orchestrator.
+//! Limits and rules of the orchestrator, from `agents/defaults.yaml`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-
-use super::agent::Template;
-use super::hook::UserHook;
-
-/// Values for keys that an agent file leaves out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Defaults {
-    /// Timeout of the whole run.
-    pub timeout: Duration,
-    /// Maximum time without activity; `None` is unlimited.
-    pub idle_timeout: Option<Duration>,
-    /// As passed to `claude --model`.
-    pub model: Option<String>,
-    /// As passed to `claude --effort`.
-    pub effort: Option<String>,
-    /// Turns per run.
-    pub max_turns: Option<u32>,
-    /// US dollars per run.
-    pub max_budget_usd: Option<f64>,
-    /// Characters of the answer that the caller receives.
-    pub max_output_chars: usize,
-    /// Concurrent runs of one agent.
-    pub max_concurrent: Option<u32>,
-    /// Correction turns after an invalid answer.
-    pub output_retries: u32,
-    /// Number of warm processes per agent.
-    pub warm: u32,
-    /// Time that the process of a session agent is kept after a turn.
-    pub keep_alive: Duration,
-    /// Timeout of an approval by a person.
-    pub approval_timeout: Duration,
-    /// Environment variables for every agent; those of the agent take precedence.
-    pub env: BTreeMap<String, Template>,
-    /// User hooks for every agent; they precede those of the agent.
-    pub hooks: Vec<UserHook>,
-}
-
-impl Default for Defaults {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_mins(5),
-            idle_timeout: None,
-            model: None,
-            effort: None,
-            max_turns: None,
-            max_budget_usd: None,
-            max_output_chars: 100_000,
-            max_concurrent: None,
-            output_retries: 2,
-            warm: 0,
-            keep_alive: Duration::from_mins(5),
-            approval_timeout: Duration::from_mins(2),
-            env: BTreeMap::new(),
-            hooks: Vec::new(),
-        }
-    }
-}
 
 /// Limits and rules of the orchestrator, for all agents together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
