@@ -1,5 +1,6 @@
 //! Problems located by document path; line and column are resolved only if there are any.
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use super::diagnostic::{Diagnostic, Severity};
@@ -10,7 +11,7 @@ use crate::util::{one_line, shorten};
 const MAX_MESSAGE_CHARS: usize = 1_000;
 
 /// A finding with its path in the document.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) severity: Severity,
     pub(crate) code: &'static str,
@@ -32,57 +33,55 @@ pub(crate) enum ProblemTarget {
     Value(String),
 }
 
-impl Problem {
-    /// Sets the help text.
-    pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
-        self.help = Some(help.into());
-        self
-    }
-}
-
 /// Collects problems, so that all are reported at once.
 #[derive(Debug, Default)]
-pub(crate) struct Problems {
-    pub(crate) found: Vec<Problem>,
+pub(crate) struct Problems(RefCell<Vec<Problem>>);
+
+/// The problem that was added last.
+pub(crate) struct AddedProblem<'p>(&'p Problems);
+
+impl AddedProblem<'_> {
+    pub(crate) fn help(self, help: impl Into<String>) {
+        if let Some(problem) = self.0.0.borrow_mut().last_mut() {
+            problem.help = Some(help.into());
+        }
+    }
 }
 
 impl Problems {
     /// Adds a problem that makes the file unusable.
     pub(crate) fn error(
-        &mut self,
+        &self,
         code: &'static str,
         at: ProblemTarget,
         message: impl Into<String>,
-    ) -> &mut Problem {
-        self.add(Severity::Error, code, at, message.into())
-    }
-
-    /// Adds a problem with which the file is still used.
-    pub(crate) fn warning(
-        &mut self,
-        code: &'static str,
-        at: ProblemTarget,
-        message: impl Into<String>,
-    ) -> &mut Problem {
-        self.add(Severity::Warning, code, at, message.into())
+    ) -> AddedProblem<'_> {
+        self.add(Severity::Error, code, at, message)
     }
 
     pub(crate) fn add(
-        &mut self,
+        &self,
         severity: Severity,
         code: &'static str,
         at: ProblemTarget,
-        message: String,
-    ) -> &mut Problem {
-        let index = self.found.len();
-        self.found.push(Problem { severity, code, at, message, help: None });
-        // INVARIANT: `index` is the element pushed above.
-        #[expect(clippy::indexing_slicing, reason = "the element was pushed one line above")]
-        &mut self.found[index]
+        message: impl Into<String>,
+    ) -> AddedProblem<'_> {
+        let problem = Problem { severity, code, at, message: message.into(), help: None };
+        self.0.borrow_mut().push(problem);
+        AddedProblem(self)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.borrow().len()
     }
 
     pub(crate) fn has_errors(&self) -> bool {
-        self.found.iter().any(|problem| problem.severity == Severity::Error)
+        self.0.borrow().iter().any(|problem| problem.severity == Severity::Error)
+    }
+
+    /// Removes and returns all problems.
+    pub(crate) fn take(&self) -> Vec<Problem> {
+        self.0.take()
     }
 
     /// Resolves the positions, which are parsed only if there are problems, and sorts by line and column.
@@ -91,12 +90,12 @@ impl Problems {
         file: &Path,
         positions: impl FnOnce() -> SourcePositions,
     ) -> Vec<Diagnostic> {
-        if self.found.is_empty() {
+        if self.len() == 0 {
             return Vec::new();
         }
         let positions = positions();
         let mut placed: Vec<Diagnostic> =
-            self.found.into_iter().map(|problem| locate_one(problem, file, &positions)).collect();
+            self.take().into_iter().map(|problem| locate_one(problem, file, &positions)).collect();
         placed.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
         placed
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::diagnostic::Diagnostic;
+use super::super::diagnostic::{Diagnostic, Severity};
 use super::super::problem::{ProblemTarget, Problems};
 use super::agent_keys::agent_keys;
 use super::front_matter::{self, FrontMatter};
@@ -53,14 +53,14 @@ pub(crate) fn parse_agent(
     file: &Path,
     template: &Agent,
 ) -> AgentParseResult {
-    let mut problems = Problems::default();
+    let problems = Problems::default();
     let mut schema_dependency = None;
-    let parts = front_matter::split(text, &mut problems);
+    let parts = front_matter::split(text, &problems);
     let agent = parts.as_ref().and_then(|parts| {
-        let mapping = yaml::parse_mapping(parts.yaml, parts.first_line, &mut problems)?;
-        let fields = MappingFields::new(&mapping, &mut problems);
+        let mapping = yaml::parse_mapping(parts.yaml, parts.first_line, &problems)?;
+        let fields = MappingFields::new(&mapping, &problems);
         schema_dependency = output::schema_file_name(&fields).map(|name| source.dir.join(name));
-        Some(read_fields(&fields, parts, source, template, &mut problems))
+        Some(read_fields(&fields, parts, source, template))
     });
     AgentParseResult {
         agent: agent.filter(|_| !problems.has_errors()),
@@ -78,7 +78,6 @@ fn read_fields(
     parts: &FrontMatter<'_>,
     source: &AgentSource<'_>,
     template: &Agent,
-    problems: &mut Problems,
 ) -> Agent {
     let mut agent = Agent {
         name: source.name.clone(),
@@ -88,37 +87,31 @@ fn read_fields(
         memory: source.memory.clone(),
         ..template.clone()
     };
-    unknown_keys::check_keys(fields, problems);
-    check_name(fields, source, problems);
-    check_prompt(parts, problems);
-    check_description(fields, problems);
-    read_keys(agent_keys(), fields, &mut agent, problems);
-    read_permission_keys(fields, source.extension_servers, &mut agent, problems);
+    unknown_keys::check_keys(fields);
+    check_name(fields, source);
+    check_prompt(parts, fields);
+    check_description(fields);
+    read_keys(agent_keys(), fields, &mut agent);
+    read_permission_keys(fields, source.extension_servers, &mut agent);
     let beside = SchemaLocation { root: source.root, dir: &source.dir };
-    output::parse_output(fields, &beside, &mut agent.output, problems);
+    output::parse_output(fields, &beside, &mut agent.output);
     agent
 }
 
 /// Reads `mcp_servers` and the keys that name tools of these servers.
-fn read_permission_keys(
-    fields: &MappingFields<'_>,
-    lent: &[ServerEntry],
-    agent: &mut Agent,
-    problems: &mut Problems,
-) {
+fn read_permission_keys(fields: &MappingFields<'_>, lent: &[ServerEntry], agent: &mut Agent) {
     let node = fields.get("mcp_servers");
-    let own = node.as_ref().map(|node| servers::parse_servers(node, problems)).unwrap_or_default();
-    let mut servers = merge_extension_servers(own, lent, node.as_ref(), problems);
+    let own = node.as_ref().map(|node| servers::parse_servers(node)).unwrap_or_default();
+    let mut servers = merge_extension_servers(own, lent, node.as_ref());
     if let Some(node) = fields.get("permissions") {
-        agent.permissions = permissions::parse_permissions(&node, &servers, problems);
+        agent.permissions = permissions::parse_permissions(&node, &servers);
     }
     agent.tools = fields.get("tools").map(|node| {
-        let tools = tools::parse_tools(&node, problems);
-        policy::check_servers(&tools, &servers, UnknownServer::Error, problems);
-        tools.into_iter().map(|(tool, _)| tool).collect()
+        let tools = tools::parse_tools(&node);
+        policy::check_servers(tools, &servers, UnknownServer::Error)
     });
     if let Some(node) = fields.get("policy") {
-        agent.policy = policy::parse_policy(&node, &servers, problems);
+        agent.policy = policy::parse_policy(&node, &servers);
     }
     remove_unlisted_servers(&mut servers, lent, agent.tools.as_deref());
     agent.servers = servers;
@@ -130,7 +123,6 @@ fn merge_extension_servers(
     mut own: Vec<ServerEntry>,
     lent: &[ServerEntry],
     node: Option<&Node<'_>>,
-    problems: &mut Problems,
 ) -> Vec<ServerEntry> {
     for server in lent {
         match (own.iter_mut().find(|entry| entry.name == server.name), node) {
@@ -140,7 +132,7 @@ fn merge_extension_servers(
             (Some(_), Some(node)) => {
                 let name = &server.name;
                 let message = format!("`{name}` is a server of this file and of its extension");
-                problems.error("duplicate-server", node.at(), message).help("rename one of them");
+                node.error("duplicate-server", message).help("rename one of them");
             }
             (Some(_), None) | (None, _) => own.push(server.clone()),
         }
@@ -164,49 +156,43 @@ fn remove_unlisted_servers(
     servers.retain(|server| !lent.contains(server) || listed(&server.name));
 }
 
-fn check_name(fields: &MappingFields<'_>, source: &AgentSource<'_>, problems: &mut Problems) {
+fn check_name(fields: &MappingFields<'_>, source: &AgentSource<'_>) {
     let Some(node) = fields.get("name") else { return };
-    let Some(written) = node.text(problems) else { return };
+    let Some(written) = node.text() else { return };
     let folder = source.name.as_str();
     if written == folder {
         return;
     }
     if source.siblings.iter().any(|sibling| sibling == written) {
-        problems
-            .error(
-                "duplicate-name",
-                node.at(),
-                format!("`{written}` is the name of the agent in `agents/{written}/`, too"),
-            )
-            .help(format!("this folder is `{folder}`: write `name: {folder}`"));
+        node.error(
+            "duplicate-name",
+            format!("`{written}` is the name of the agent in `agents/{written}/`, too"),
+        )
+        .help(format!("this folder is `{folder}`: write `name: {folder}`"));
     } else {
-        problems
-            .error(
-                "name-mismatch",
-                node.at(),
-                format!("the name `{written}` differs from the folder's, `{folder}`"),
-            )
-            .help(format!("write `name: {folder}`, or rename the folder to `{written}`"));
+        node.error(
+            "name-mismatch",
+            format!("the name `{written}` differs from the folder's, `{folder}`"),
+        )
+        .help(format!("write `name: {folder}`, or rename the folder to `{written}`"));
     }
 }
 
-fn check_prompt(parts: &FrontMatter<'_>, problems: &mut Problems) {
+fn check_prompt(parts: &FrontMatter<'_>, fields: &MappingFields<'_>) {
     if parts.body.trim().is_empty() {
         let line = parts.first_line + parts.yaml.lines().count();
-        problems
-            .warning(
-                "empty-prompt",
-                ProblemTarget::Place(SourcePosition::at(line, 1)),
-                "there is no system prompt",
-            )
+        let at = ProblemTarget::Place(SourcePosition::at(line, 1));
+        fields
+            .problems
+            .add(Severity::Warning, "empty-prompt", at, "there is no system prompt")
             .help("write below the second `---` what the agent is and how it should work");
     }
 }
 
-fn check_description(fields: &MappingFields<'_>, problems: &mut Problems) {
+fn check_description(fields: &MappingFields<'_>) {
     if fields.get("description").is_none() {
         let at = ProblemTarget::Place(SourcePosition::at(1, 1));
-        problems.error("missing-key", at, "there is no `description`").help(
+        fields.problems.error("missing-key", at, "there is no `description`").help(
             "add `description: \"what it is good for, in one sentence\"`: callers choose by it",
         );
     }

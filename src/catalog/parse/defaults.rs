@@ -52,10 +52,10 @@ pub(crate) const LIMIT_KEYS: &[LimitKey] = &[
     LimitKey::other(
         "identity",
         Shape::Words(&["required", "optional"]),
-        |node, limits, problems| {
+        |node, limits| {
             let words =
                 [("required", IdentityRule::Required), ("optional", IdentityRule::Optional)];
-            limits.identity = node.one_of(&words, problems).unwrap_or(limits.identity);
+            limits.identity = node.one_of(&words).unwrap_or(limits.identity);
         },
         |limits| json!(limits.identity),
     )
@@ -108,17 +108,17 @@ pub(crate) const LIMIT_KEYS: &[LimitKey] = &[
 ///
 /// If there are errors, affected values are the built-in ones and must not be used.
 pub(crate) fn parse_defaults(text: &str, file: &Path) -> (Agent, Orchestration, Vec<Diagnostic>) {
-    let mut problems = Problems::default();
+    let problems = Problems::default();
     let (mut template, mut limits) = (Agent::template(), Orchestration::default());
-    if let Some(mapping) = yaml::parse_mapping(text, 1, &mut problems) {
-        let fields = MappingFields::new(&mapping, &mut problems);
+    if let Some(mapping) = yaml::parse_mapping(text, 1, &problems) {
+        let fields = MappingFields::new(&mapping, &problems);
         let known: Vec<&str> = shared_keys()
             .map(|key| key.name)
             .chain(LIMIT_KEYS.iter().map(|key| key.name))
             .collect();
-        fields.reject_unknown(&known, &mut problems);
-        read_keys(shared_keys(), &fields, &mut template, &mut problems);
-        read_keys(LIMIT_KEYS.iter(), &fields, &mut limits, &mut problems);
+        fields.reject_unknown(&known);
+        read_keys(shared_keys(), &fields, &mut template);
+        read_keys(LIMIT_KEYS.iter(), &fields, &mut limits);
     }
     let diagnostics = problems.locate(file, || SourcePositions::parse(text, 1));
     (template, limits, diagnostics)
@@ -139,10 +139,10 @@ pub(crate) fn defaults_schema() -> Value {
 }
 
 /// `audit: best_effort`, or `audit: { mode: best_effort, arguments: redacted }`.
-fn read_audit(node: &Node<'_>, limits: &mut Orchestration, problems: &mut Problems) {
+fn read_audit(node: &Node<'_>, limits: &mut Orchestration) {
     let modes = [("required", AuditRule::Required), ("best_effort", AuditRule::BestEffort)];
     if !matches!(node.value, serde_yaml::Value::Mapping(_)) {
-        limits.audit = node.one_of(&modes, problems).unwrap_or(limits.audit);
+        limits.audit = node.one_of(&modes).unwrap_or(limits.audit);
         return;
     }
     let details = [
@@ -150,28 +150,26 @@ fn read_audit(node: &Node<'_>, limits: &mut Orchestration, problems: &mut Proble
         ("redacted", ArgumentLogging::Redacted),
         ("full", ArgumentLogging::Full),
     ];
-    let Some(fields) = node.fields(problems) else { return };
-    fields.reject_unknown(&names(AUDIT), problems);
-    limits.audit = fields.choose("mode", &modes, problems).unwrap_or(limits.audit);
-    limits.audit_arguments =
-        fields.choose("arguments", &details, problems).unwrap_or(limits.audit_arguments);
+    let Some(fields) = node.fields() else { return };
+    fields.reject_unknown(&names(AUDIT));
+    limits.audit = fields.choose("mode", &modes).unwrap_or(limits.audit);
+    limits.audit_arguments = fields.choose("arguments", &details).unwrap_or(limits.audit_arguments);
 }
 
-fn read_budgets(node: &Node<'_>, limits: &mut Orchestration, problems: &mut Problems) {
-    let Some(fields) = node.fields(problems) else { return };
+fn read_budgets(node: &Node<'_>, limits: &mut Orchestration) {
+    let Some(fields) = node.fields() else { return };
     for (agent, node) in fields.iter() {
         if let Err(error) = agent.parse::<AgentName>() {
-            problems.error("invalid-name", node.at_key(), error.to_string());
+            node.key_error("invalid-name", error.to_string());
         }
-        let Some(inside) = node.fields(problems) else { continue };
-        inside.reject_unknown(&names(BUDGET), problems);
+        let Some(inside) = node.fields() else { continue };
+        inside.reject_unknown(&names(BUDGET));
         let Some(amount) = inside.get("per_day_usd") else {
-            problems
-                .error("missing-key", node.at_key(), format!("`{}` says no amount", node.path))
+            node.key_error("missing-key", format!("`{}` says no amount", node.path))
                 .help(format!("write `{agent}: {{ per_day_usd: 5 }}`"));
             continue;
         };
-        if let Some(per_day_usd) = amount.dollars(problems) {
+        if let Some(per_day_usd) = amount.dollars() {
             limits.budgets.insert(agent.to_owned(), Budget { per_day_usd });
         }
     }

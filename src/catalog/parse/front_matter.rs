@@ -5,6 +5,7 @@
 use gray_matter::engine::Engine;
 use gray_matter::{Matter, Pod};
 
+use super::super::diagnostic::Severity;
 use super::super::problem::{ProblemTarget, Problems};
 use super::positions::SourcePosition;
 
@@ -22,7 +23,7 @@ pub(crate) struct FrontMatter<'t> {
 }
 
 /// Splits the file, or reports an error and returns `None`.
-pub(crate) fn split<'t>(text: &'t str, problems: &mut Problems) -> Option<FrontMatter<'t>> {
+pub(crate) fn split<'t>(text: &'t str, problems: &Problems) -> Option<FrontMatter<'t>> {
     let start = usize::from(text.starts_with('\u{feff}')) * '\u{feff}'.len_utf8();
     let text = text.get(start..).unwrap_or_default();
     if start > 0 {
@@ -45,11 +46,12 @@ impl Engine for SplitOnlyEngine {
     }
 }
 
-fn warn_about_crlf(text: &str, problems: &mut Problems) {
+fn warn_about_crlf(text: &str, problems: &Problems) {
     if let Some(line) = text.split('\n').position(|line| line.ends_with('\r')) {
         let column = text.split('\n').nth(line).map_or(1, |line| line.chars().count());
         problems
-            .warning(
+            .add(
+                Severity::Warning,
                 "crlf",
                 ProblemTarget::Place(SourcePosition::at(line + 1, column)),
                 "lines end with CR LF",
@@ -59,7 +61,7 @@ fn warn_about_crlf(text: &str, problems: &mut Problems) {
 }
 
 /// Returns the text between the first line and the next fence.
-fn fenced_text<'t>(text: &'t str, problems: &mut Problems) -> Option<&'t str> {
+fn fenced_text<'t>(text: &'t str, problems: &Problems) -> Option<&'t str> {
     let mut lines = text.split_inclusive('\n');
     let first = lines.next().unwrap_or_default();
     if first.trim_end() != FENCE {
@@ -85,7 +87,7 @@ fn fenced_text<'t>(text: &'t str, problems: &mut Problems) -> Option<&'t str> {
     None
 }
 
-fn report_missing(text: &str, first: &str, problems: &mut Problems) {
+fn report_missing(text: &str, first: &str, problems: &Problems) {
     let fence = text.lines().position(|line| line.trim_end() == FENCE);
     let (position, message) = if first.trim() == FENCE {
         (SourcePosition::at(1, 1), "the first `---` is indented, so this is no front matter")
@@ -108,8 +110,8 @@ mod tests {
     use test_case::test_case;
 
     fn split_valid(text: &str) -> (String, String) {
-        let mut problems = Problems::default();
-        let parts = split(text, &mut problems).unwrap();
+        let problems = Problems::default();
+        let parts = split(text, &problems).unwrap();
         assert!(!problems.has_errors(), "{problems:?}");
         (parts.yaml.to_owned(), parts.body)
     }
@@ -127,9 +129,9 @@ mod tests {
     #[test_case(" ---\na: 1\n---\n" => "missing-front-matter")]
     #[test_case("\u{feff}---\na: 1\n---\n" => "byte-order-mark")]
     fn a3_malformed_front_matter_is_an_error(text: &str) -> &'static str {
-        let mut problems = Problems::default();
-        split(text, &mut problems);
+        let problems = Problems::default();
+        split(text, &problems);
         assert!(problems.has_errors());
-        problems.found[0].code
+        problems.take()[0].code
     }
 }

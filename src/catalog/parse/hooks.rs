@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use super::super::problem::Problems;
 use super::node::{Node, suggestion};
 use super::shape::{Property, Shape, names, property, required};
 use crate::catalog::model::{Agent, HOOK_EVENTS, Matcher, OnFailure, UserHook};
@@ -35,76 +34,66 @@ const HOOK: &[Property] = &[
 ];
 
 /// Appends the hooks of a file to those of the agent.
-pub(crate) fn parse_hooks(node: &Node<'_>, agent: &mut Agent, problems: &mut Problems) {
-    let Some(events) = node.fields(problems) else { return };
+pub(crate) fn parse_hooks(node: &Node<'_>, agent: &mut Agent) {
+    let Some(events) = node.fields() else { return };
     for (event, node) in events.iter() {
         if !HOOK_EVENTS.contains(&event) {
-            problems
-                .error("unknown-key", node.at_key(), format!("there is no event `{event}`"))
+            node.key_error("unknown-key", format!("there is no event `{event}`"))
                 .help(suggestion(event, HOOK_EVENTS));
             continue;
         }
-        for entry in node.items(problems).unwrap_or_default() {
-            read_entry(event, &entry, &mut agent.hooks, problems);
+        for entry in node.items().unwrap_or_default() {
+            read_entry(event, &entry, &mut agent.hooks);
         }
     }
 }
 
-fn read_entry(event: &str, entry: &Node<'_>, into: &mut Vec<UserHook>, problems: &mut Problems) {
-    let Some(fields) = entry.fields(problems) else { return };
-    fields.reject_unknown(&names(ENTRY), problems);
-    let matcher = fields.get("matcher").map(|node| read_matcher(&node, problems));
+fn read_entry(event: &str, entry: &Node<'_>, into: &mut Vec<UserHook>) {
+    let Some(fields) = entry.fields() else { return };
+    fields.reject_unknown(&names(ENTRY));
+    let matcher = fields.get("matcher").map(|node| read_matcher(&node));
     let Some(commands) = fields.get("hooks") else {
-        problems
-            .error("missing-key", entry.at(), format!("`{}` has no `hooks`", entry.path))
+        entry
+            .error("missing-key", format!("`{}` has no `hooks`", entry.path))
             .help("write `hooks: [{ type: command, command: ./check.sh }]`");
         return;
     };
-    for node in commands.items(problems).unwrap_or_default() {
+    for node in commands.items().unwrap_or_default() {
         // An invalid matcher is an error, and a file with errors is not used.
-        into.extend(read_command(event, matcher.clone().flatten(), &node, problems));
+        into.extend(read_command(event, matcher.clone().flatten(), &node));
     }
 }
 
-fn read_matcher(node: &Node<'_>, problems: &mut Problems) -> Option<Matcher> {
+fn read_matcher(node: &Node<'_>) -> Option<Matcher> {
     let serde_yaml::Value::String(text) = node.value else {
-        node.text(problems)?;
+        node.text()?;
         return None;
     };
     Matcher::parse(text)
         .map_err(|reason| {
             let reason = reason.lines().last().unwrap_or_default().to_owned();
-            problems
-                .error("wrong-value", node.at(), format!("`{}` is no matcher: {reason}", node.path))
-                .help(
-                    "write a tool's name, `Edit|Write`, or a regular expression such as `mcp__.*`",
-                );
+            node.error("wrong-value", format!("`{}` is no matcher: {reason}", node.path)).help(
+                "write a tool's name, `Edit|Write`, or a regular expression such as `mcp__.*`",
+            );
         })
         .ok()
 }
 
-fn read_command(
-    event: &str,
-    matcher: Option<Matcher>,
-    node: &Node<'_>,
-    problems: &mut Problems,
-) -> Option<UserHook> {
-    let fields = node.fields(problems)?;
-    fields.reject_unknown(&names(HOOK), problems);
+fn read_command(event: &str, matcher: Option<Matcher>, node: &Node<'_>) -> Option<UserHook> {
+    let fields = node.fields()?;
+    fields.reject_unknown(&names(HOOK));
     if let Some(node) = fields.get("type") {
-        node.one_of(&[("command", ())], problems);
+        node.one_of(&[("command", ())]);
     }
     let Some(command) = fields.get("command") else {
-        problems
-            .error("missing-key", node.at(), format!("`{}` has no `command`", node.path))
+        node.error("missing-key", format!("`{}` has no `command`", node.path))
             .help("write `command: ./check.sh`");
         return None;
     };
-    let command = command.text(problems)?.to_owned();
-    let seconds =
-        fields.get("timeout").and_then(|node| node.integer(1..=MAX_HOOK_TIMEOUT_SECONDS, problems));
+    let command = command.text()?.to_owned();
+    let seconds = fields.get("timeout").and_then(|node| node.integer(1..=MAX_HOOK_TIMEOUT_SECONDS));
     let words = [("block", OnFailure::Block), ("allow", OnFailure::Allow)];
-    let on_failure = fields.choose("on_failure", &words, problems);
+    let on_failure = fields.choose("on_failure", &words);
     Some(UserHook {
         event: event.to_owned(),
         matcher,

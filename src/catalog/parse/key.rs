@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::super::problem::Problems;
 use super::node::{MappingFields, Node};
 use super::shape::Shape;
 use crate::util::parse_age;
@@ -42,7 +41,7 @@ enum Kind<T> {
 }
 
 /// Reads a value into its field and reports its mistakes.
-type ReadValue<T> = fn(&Node<'_>, &mut T, &mut Problems);
+type ReadValue<T> = fn(&Node<'_>, &mut T);
 /// Returns the value as `adjutant show` prints it.
 type ShowValue<T> = fn(&T) -> Value;
 
@@ -87,7 +86,7 @@ impl<T> Key<T> {
 
     /// A key whose value depends on other keys or files; the parser of the file reads it.
     pub(crate) const fn dependent(name: &'static str, shape: Shape, show: ShowValue<T>) -> Self {
-        Self::other(name, shape, |_, _, _| {}, show)
+        Self::other(name, shape, |_, _| {}, show)
     }
 
     pub(crate) const fn doc(mut self, doc: &'static str) -> Self {
@@ -105,16 +104,16 @@ impl<T> Key<T> {
         self
     }
 
-    fn read(&self, node: &Node<'_>, into: &mut T, problems: &mut Problems) {
+    fn read(&self, node: &Node<'_>, into: &mut T) {
         match &self.kind {
             Kind::Number(range, field) => {
-                if let Some(number) = node.integer(range.clone(), problems) {
+                if let Some(number) = node.integer(range.clone()) {
                     field(into).store(number);
                 }
             }
-            Kind::Dollars(field) => *field(into) = node.dollars(problems),
-            Kind::Age(field) => *field(into) = read_age(node, problems),
-            Kind::Other(_, read, _) => read(node, into, problems),
+            Kind::Dollars(field) => *field(into) = node.dollars(),
+            Kind::Age(field) => *field(into) = read_age(node),
+            Kind::Other(_, read, _) => read(node, into),
         }
     }
 
@@ -157,11 +156,10 @@ pub(crate) fn read_keys<T: 'static>(
     keys: impl Iterator<Item = &'static Key<T>>,
     fields: &MappingFields<'_>,
     into: &mut T,
-    problems: &mut Problems,
 ) {
     for key in keys {
         if let Some(node) = fields.get(key.name) {
-            key.read(&node, into, problems);
+            key.read(&node, into);
         }
     }
 }
@@ -174,12 +172,11 @@ pub(crate) fn properties<T: 'static>(
     keys.map(|key| (key.name.to_owned(), key.schema(&mut built_in))).collect()
 }
 
-fn read_age(node: &Node<'_>, problems: &mut Problems) -> Option<Duration> {
-    let text = node.text(problems)?;
+fn read_age(node: &Node<'_>) -> Option<Duration> {
+    let text = node.text()?;
     let age = parse_age(text);
     if age.is_none() {
-        problems
-            .error("wrong-value", node.at(), format!("`{}` is no age: `{text}`", node.path))
+        node.error("wrong-value", format!("`{}` is no age: `{text}`", node.path))
             .help("write a number and a unit: `30d`, `12h`, `45m` or `10s`");
     }
     age

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 
 use serde_yaml::{Mapping, Value};
 
-use super::super::problem::{ProblemTarget, Problems};
+use super::super::diagnostic::Severity;
+use super::super::problem::{AddedProblem, ProblemTarget, Problems};
 use super::positions::{join_index, join_key};
 use crate::catalog::model::{Template, is_variable_name};
 use crate::util::{nearest_names, shorten};
@@ -27,6 +28,7 @@ pub(crate) struct Node<'v> {
     pub(crate) value: &'v Value,
     pub(crate) path: String,
     pub(crate) format: FileFormat,
+    pub(crate) problems: &'v Problems,
 }
 
 /// Type names for messages: as expected in YAML, as missing in JSON.
@@ -47,7 +49,7 @@ impl<'v> Node<'v> {
     }
 
     fn child(&self, value: &'v Value, path: String) -> Self {
-        Self { value, path, format: self.format }
+        Self { value, path, ..*self }
     }
 
     /// Target of a problem about this value.
@@ -60,92 +62,102 @@ impl<'v> Node<'v> {
         ProblemTarget::Key(self.path.clone())
     }
 
-    fn wrong_type<T>(
+    /// Reports a mistake in this value.
+    pub(crate) fn error(&self, code: &'static str, message: impl Into<String>) -> AddedProblem<'v> {
+        self.problems.error(code, self.at(), message)
+    }
+
+    /// Reports a mistake at the key of this value.
+    pub(crate) fn key_error(
         &self,
-        (wanted, missing): (&str, &str),
-        example: &str,
-        problems: &mut Problems,
-    ) -> Option<T> {
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> AddedProblem<'v> {
+        self.problems.error(code, self.at_key(), message)
+    }
+
+    /// Reports something suspicious at the key of this value.
+    pub(crate) fn key_warning(
+        &self,
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> AddedProblem<'v> {
+        self.problems.add(Severity::Warning, code, self.at_key(), message)
+    }
+
+    fn wrong_type<T>(&self, (wanted, missing): (&str, &str), example: &str) -> Option<T> {
         let Self { path, value, .. } = self;
         let message = match self.is_yaml() {
             true => format!("`{path}` must be {wanted}, not {}", kind_of(value)),
             false => format!("`{}` is {missing}", shorten(path, 80)),
         };
-        problems.error("wrong-type", self.at(), message).help(format!("write {example}"));
+        self.error("wrong-type", message).help(format!("write {example}"));
         None
     }
 
     /// Returns a non-blank string.
-    pub(crate) fn text(&self, problems: &mut Problems) -> Option<&'v str> {
-        let text = self.string(problems)?;
+    pub(crate) fn text(&self) -> Option<&'v str> {
+        let text = self.string()?;
         if text.trim().is_empty() {
             let whose = if self.is_yaml() { "" } else { "its " };
             let message = format!("{whose}`{}` is empty", self.path);
-            problems.error("empty-value", self.at(), message);
+            self.error("empty-value", message);
             return None;
         }
         Some(text)
     }
 
     /// Returns a string, which may be blank.
-    pub(crate) fn string(&self, problems: &mut Problems) -> Option<&'v str> {
+    pub(crate) fn string(&self) -> Option<&'v str> {
         match self.value {
             Value::String(text) => Some(text),
             Value::Number(_) | Value::Bool(_) => {
                 let example = format!("it in quotes: `\"{}\"`", scalar_text(self.value));
-                self.wrong_type(TEXT, &example, problems)
+                self.wrong_type(TEXT, &example)
             }
-            _ => self.wrong_type(TEXT, "a text in quotes", problems),
+            _ => self.wrong_type(TEXT, "a text in quotes"),
         }
     }
 
-    pub(crate) fn boolean(&self, problems: &mut Problems) -> Option<bool> {
+    pub(crate) fn boolean(&self) -> Option<bool> {
         match self.value {
             Value::Bool(value) => Some(*value),
-            _ => self.wrong_type(FLAG, "`true` or `false`, without quotes", problems),
+            _ => self.wrong_type(FLAG, "`true` or `false`, without quotes"),
         }
     }
 
     /// Returns an integer within `range`.
-    pub(crate) fn integer(
-        &self,
-        range: RangeInclusive<u64>,
-        problems: &mut Problems,
-    ) -> Option<u64> {
+    pub(crate) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let Value::Number(number) = self.value else {
             let example = format!("a number such as `{}`, without quotes", range.start().max(&1));
-            return self.wrong_type(WHOLE_NUMBER, &example, problems);
+            return self.wrong_type(WHOLE_NUMBER, &example);
         };
         let value = number.as_u64().filter(|value| range.contains(value));
         if value.is_none() {
             let (low, high) = range.into_inner();
             let message = format!("`{}` must be a whole number from {low} to {high}", self.path);
-            problems.error("out-of-range", self.at(), message);
+            self.error("out-of-range", message);
         }
         value
     }
 
     /// Returns a finite amount above 0.
-    pub(crate) fn dollars(&self, problems: &mut Problems) -> Option<f64> {
+    pub(crate) fn dollars(&self) -> Option<f64> {
         let Value::Number(number) = self.value else {
             let dollars = ("a number of dollars", "no number");
-            return self.wrong_type(dollars, "a number such as `0.50`", problems);
+            return self.wrong_type(dollars, "a number such as `0.50`");
         };
         let value = number.as_f64().filter(|value| value.is_finite() && *value > 0.0);
         if value.is_none() {
             let message = format!("`{}` must be more than 0", self.path);
-            problems.error("out-of-range", self.at(), message);
+            self.error("out-of-range", message);
         }
         value
     }
 
     /// Returns the value of the matching word. Words after the first for the same value are synonyms.
-    pub(crate) fn one_of<T: Copy + PartialEq>(
-        &self,
-        words: &[(&str, T)],
-        problems: &mut Problems,
-    ) -> Option<T> {
-        let text = self.text(problems)?;
+    pub(crate) fn one_of<T: Copy + PartialEq>(&self, words: &[(&str, T)]) -> Option<T> {
+        let text = self.text()?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
             return Some(*value);
         }
@@ -156,13 +168,11 @@ impl<'v> Node<'v> {
                 format!("`{}` is `{}`, not {}", self.path, shorten(text, 40), list_words(words))
             }
         };
-        problems
-            .error("wrong-value", self.at(), message)
-            .help(format!("write one of: {}", all.join(", ")));
+        self.error("wrong-value", message).help(format!("write one of: {}", all.join(", ")));
         None
     }
 
-    pub(crate) fn items(&self, problems: &mut Problems) -> Option<Vec<Node<'v>>> {
+    pub(crate) fn items(&self) -> Option<Vec<Node<'v>>> {
         match self.value {
             Value::Sequence(items) => Some(
                 items
@@ -171,34 +181,33 @@ impl<'v> Node<'v> {
                     .map(|(index, value)| self.child(value, join_index(&self.path, index)))
                     .collect(),
             ),
-            _ => self.wrong_type(LIST, "a list: `[one, two]`, or `[]` for none", problems),
+            _ => self.wrong_type(LIST, "a list: `[one, two]`, or `[]` for none"),
         }
     }
 
     /// Returns the items of a list; a single string counts as a list of one item.
-    pub(crate) fn items_or_text(&self, problems: &mut Problems) -> Option<Vec<Node<'v>>> {
+    pub(crate) fn items_or_text(&self) -> Option<Vec<Node<'v>>> {
         match self.value {
             Value::String(_) => Some(vec![self.clone()]),
-            _ => self.items(problems),
+            _ => self.items(),
         }
     }
 
-    pub(crate) fn fields(&self, problems: &mut Problems) -> Option<MappingFields<'v>> {
+    pub(crate) fn fields(&self) -> Option<MappingFields<'v>> {
         match self.value {
             Value::Mapping(mapping) => {
-                Some(MappingFields::with_format(mapping, &self.path, self.format, problems))
+                Some(MappingFields::with_format(mapping, &self.path, self.format, self.problems))
             }
-            _ => self.wrong_type(MAPPING, "`key: value` lines below it, indented", problems),
+            _ => self.wrong_type(MAPPING, "`key: value` lines below it, indented"),
         }
     }
 
     /// Returns a template with valid `${…}` syntax.
-    pub(crate) fn template(&self, problems: &mut Problems) -> Option<Template> {
-        let template = Template(self.string(problems)?.to_owned());
+    pub(crate) fn template(&self) -> Option<Template> {
+        let template = Template(self.string()?.to_owned());
         let mistake = template.syntax_error().filter(|_| self.format != FileFormat::McpJson);
         if let Some(mistake) = mistake {
-            problems
-                .error("template-syntax", self.at(), format!("{mistake} in `{}`", self.path))
+            self.error("template-syntax", format!("{mistake} in `{}`", self.path))
                 .help("write `${NAME}` or `${NAME:-a default}`");
             return None;
         }
@@ -206,21 +215,21 @@ impl<'v> Node<'v> {
     }
 
     /// Like [`Node::template`], not blank.
-    pub(crate) fn filled_template(&self, problems: &mut Problems) -> Option<Template> {
-        self.text(problems)?;
-        self.template(problems)
+    pub(crate) fn filled_template(&self) -> Option<Template> {
+        self.text()?;
+        self.template()
     }
 
     /// Returns a mapping from names to templates.
-    pub(crate) fn templates(&self, problems: &mut Problems) -> Option<BTreeMap<String, Template>> {
-        let fields = self.fields(problems)?;
+    pub(crate) fn templates(&self) -> Option<BTreeMap<String, Template>> {
+        let fields = self.fields()?;
         let mut all = BTreeMap::new();
         for (key, node) in fields.iter() {
             let template = match node.value {
                 Value::Number(_) | Value::Bool(_) if self.format == FileFormat::McpJson => {
                     Some(Template(scalar_text(node.value)))
                 }
-                _ => node.template(problems),
+                _ => node.template(),
             };
             all.extend(template.map(|template| (key.to_owned(), template)));
         }
@@ -228,11 +237,15 @@ impl<'v> Node<'v> {
     }
 
     /// Like [`Node::templates`]; in YAML the keys must be valid names of environment variables.
-    pub(crate) fn variables(&self, problems: &mut Problems) -> Option<BTreeMap<String, Template>> {
-        let all = self.templates(problems)?;
+    pub(crate) fn variables(&self) -> Option<BTreeMap<String, Template>> {
+        let all = self.templates()?;
         for name in all.keys().filter(|name| self.is_yaml() && !is_variable_name(name)) {
             let at = ProblemTarget::Key(join_key(&self.path, name));
-            problems.error("invalid-variable", at, format!("`{name}` cannot be a variable's name"));
+            self.problems.error(
+                "invalid-variable",
+                at,
+                format!("`{name}` cannot be a variable's name"),
+            );
         }
         Some(all)
     }
@@ -243,12 +256,13 @@ impl<'v> Node<'v> {
 pub(crate) struct MappingFields<'v> {
     path: String,
     format: FileFormat,
+    pub(crate) problems: &'v Problems,
     entries: Vec<(&'v str, &'v Value)>,
 }
 
 impl<'v> MappingFields<'v> {
     /// Fields of a whole YAML file.
-    pub(crate) fn new(mapping: &'v Mapping, problems: &mut Problems) -> Self {
+    pub(crate) fn new(mapping: &'v Mapping, problems: &'v Problems) -> Self {
         Self::with_format(mapping, "", FileFormat::Yaml, problems)
     }
 
@@ -257,7 +271,7 @@ impl<'v> MappingFields<'v> {
         mapping: &'v Mapping,
         path: &str,
         format: FileFormat,
-        problems: &mut Problems,
+        problems: &'v Problems,
     ) -> Self {
         let mut entries = Vec::with_capacity(mapping.len());
         for (key, value) in mapping {
@@ -272,20 +286,22 @@ impl<'v> MappingFields<'v> {
                 }
             }
         }
-        Self { path: path.to_owned(), format, entries }
+        Self { path: path.to_owned(), format, problems, entries }
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<Node<'v>> {
         let absent = |value: &Value| value.is_null() && self.format == FileFormat::McpJson;
         let (_, value) = self.entries.iter().find(|(found, _)| *found == key)?;
-        let node = Node { value, path: join_key(&self.path, key), format: self.format };
-        (!absent(value)).then_some(node)
+        (!absent(value)).then(|| self.node(key, value))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'v str, Node<'v>)> {
-        self.entries.iter().map(|(key, value)| {
-            (*key, Node { value, path: join_key(&self.path, key), format: self.format })
-        })
+        self.entries.iter().map(|(key, value)| (*key, self.node(key, value)))
+    }
+
+    fn node(&self, key: &str, value: &'v Value) -> Node<'v> {
+        let Self { format, problems, .. } = *self;
+        Node { value, path: join_key(&self.path, key), format, problems }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -296,24 +312,18 @@ impl<'v> MappingFields<'v> {
     pub(crate) fn read<T>(
         &self,
         key: &str,
-        accessor: impl FnOnce(&Node<'v>, &mut Problems) -> Option<T>,
-        problems: &mut Problems,
+        accessor: impl FnOnce(&Node<'v>) -> Option<T>,
     ) -> Option<T> {
-        accessor(&self.get(key)?, problems)
+        accessor(&self.get(key)?)
     }
 
     /// Reads the value of `key` as one of `words` if there is one.
-    pub(crate) fn choose<T: Copy + PartialEq>(
-        &self,
-        key: &str,
-        words: &[(&str, T)],
-        problems: &mut Problems,
-    ) -> Option<T> {
-        self.get(key)?.one_of(words, problems)
+    pub(crate) fn choose<T: Copy + PartialEq>(&self, key: &str, words: &[(&str, T)]) -> Option<T> {
+        self.get(key)?.one_of(words)
     }
 
     /// Reports every key outside `known` as an error.
-    pub(crate) fn reject_unknown(&self, known: &[&str], problems: &mut Problems) {
+    pub(crate) fn reject_unknown(&self, known: &[&str]) {
         for (key, node) in self.iter().filter(|(key, _)| !known.contains(key)) {
             let message = match self.path.as_str() {
                 "" => format!("unknown key `{key}`"),
@@ -322,7 +332,7 @@ impl<'v> MappingFields<'v> {
                 }
                 path => format!("unknown key `{key}` in `{path}`"),
             };
-            problems.error("unknown-key", node.at_key(), message).help(suggestion(key, known));
+            node.key_error("unknown-key", message).help(suggestion(key, known));
         }
     }
 }

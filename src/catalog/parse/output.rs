@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use serde_yaml::Value;
 
-use super::super::problem::Problems;
 use super::node::{MappingFields, Node};
 use super::output_schema::compile_schema;
 use crate::catalog::model::{OutputFormat, OutputSpec};
@@ -27,19 +26,17 @@ pub(crate) fn parse_output(
     fields: &MappingFields<'_>,
     beside: &SchemaLocation<'_>,
     output: &mut OutputSpec,
-    problems: &mut Problems,
 ) {
     let words = [("text", OutputFormat::Text), ("json", OutputFormat::Json)];
-    let format = fields.choose("output_format", &words, problems);
+    let format = fields.choose("output_format", &words);
     let schema = fields.get("output_schema");
     if let (Some(node), Some(OutputFormat::Text)) = (&schema, format) {
-        problems
-            .error("conflicting-keys", node.at_key(), "a text answer cannot be held to a schema")
+        node.key_error("conflicting-keys", "a text answer cannot be held to a schema")
             .help("write `output_format: json`, or leave it away");
     }
     let implied = if schema.is_some() { OutputFormat::Json } else { OutputFormat::Text };
     output.format = format.unwrap_or(implied);
-    output.schema = schema.and_then(|node| read_schema(&node, beside, problems)).map(Arc::new);
+    output.schema = schema.and_then(|node| read_schema(&node, beside)).map(Arc::new);
 }
 
 /// Returns the file name in `output_schema`; `None` for an inline schema.
@@ -50,41 +47,27 @@ pub(crate) fn schema_file_name(fields: &MappingFields<'_>) -> Option<String> {
     }
 }
 
-fn read_schema(
-    node: &Node<'_>,
-    beside: &SchemaLocation<'_>,
-    problems: &mut Problems,
-) -> Option<Json> {
+fn read_schema(node: &Node<'_>, beside: &SchemaLocation<'_>) -> Option<Json> {
     let schema = match node.value {
-        Value::String(path) => read_file(node, path, beside, problems)?,
+        Value::String(path) => read_file(node, path, beside)?,
         Value::Mapping(_) => match serde_json::to_value(node.value) {
             Ok(schema) => schema,
-            Err(error) => return report_invalid_schema(node, &error.to_string(), problems),
+            Err(error) => return report_invalid_schema(node, &error.to_string()),
         },
         _ => {
-            problems
-                .error(
-                    "wrong-type",
-                    node.at(),
-                    "`output_schema` must be a mapping or a file's name",
-                )
+            node.error("wrong-type", "`output_schema` must be a mapping or a file's name")
                 .help("write a JSON Schema below it, or `output_schema: schema.json`");
             return None;
         }
     };
     match compile(&schema) {
         Ok(()) => Some(schema),
-        Err(reason) => report_invalid_schema(node, &reason, problems),
+        Err(reason) => report_invalid_schema(node, &reason),
     }
 }
 
-fn report_invalid_schema(node: &Node<'_>, reason: &str, problems: &mut Problems) -> Option<Json> {
-    problems
-        .error(
-            "invalid-schema",
-            node.at_key(),
-            format!("`output_schema` is no JSON Schema: {reason}"),
-        )
+fn report_invalid_schema(node: &Node<'_>, reason: &str) -> Option<Json> {
+    node.key_error("invalid-schema", format!("`output_schema` is no JSON Schema: {reason}"))
         .help("see json-schema.org, draft 2020-12");
     None
 }
@@ -97,18 +80,12 @@ fn compile(schema: &Json) -> Result<(), String> {
     })
 }
 
-fn read_file(
-    node: &Node<'_>,
-    name: &str,
-    beside: &SchemaLocation<'_>,
-    problems: &mut Problems,
-) -> Option<Json> {
+fn read_file(node: &Node<'_>, name: &str, beside: &SchemaLocation<'_>) -> Option<Json> {
     let relative = Path::new(name);
     let plain =
         |part| matches!(part, std::path::Component::Normal(_) | std::path::Component::CurDir);
     if !relative.components().all(plain) {
-        problems
-            .error("wrong-value", node.at(), format!("`{name}` leads out of the agent's folder"))
+        node.error("wrong-value", format!("`{name}` leads out of the agent's folder"))
             .help("put the schema beside agent.md and write its name");
         return None;
     }
@@ -117,7 +94,7 @@ fn read_file(
         Ok((bytes, _)) => bytes,
         Err(error) => {
             let message = format!("the schema `{name}` cannot be read: {error}");
-            problems.error("invalid-schema", node.at(), message);
+            node.error("invalid-schema", message);
             return None;
         }
     };
@@ -125,7 +102,7 @@ fn read_file(
         Ok(schema) => Some(schema),
         Err(error) => {
             let message = format!("the schema `{name}` is not JSON: {error}");
-            problems.error("invalid-schema", node.at(), message);
+            node.error("invalid-schema", message);
             None
         }
     }

@@ -3,7 +3,6 @@
 //! Stricter than Claude Code: a rule that Claude Code accepts but never applies is an error.
 
 use super::super::diagnostic::Severity;
-use super::super::problem::Problems;
 use super::node::Node;
 use super::policy::{UnknownServer, check_server};
 use super::shape::{Property, Shape, names, property};
@@ -24,16 +23,11 @@ enum RuleList {
 }
 
 /// Parses `permissions`; rules for MCP tools are checked against `servers`.
-pub(crate) fn parse_permissions(
-    node: &Node<'_>,
-    servers: &[ServerEntry],
-    problems: &mut Problems,
-) -> Permissions {
-    let Some(fields) = node.fields(problems) else { return Permissions::default() };
-    fields.reject_unknown(&names(PERMISSIONS), problems);
-    let mut list = |key, kind| {
-        fields.get(key).map(|node| read_list(&node, kind, servers, problems)).unwrap_or_default()
-    };
+pub(crate) fn parse_permissions(node: &Node<'_>, servers: &[ServerEntry]) -> Permissions {
+    let Some(fields) = node.fields() else { return Permissions::default() };
+    fields.reject_unknown(&names(PERMISSIONS));
+    let list =
+        |key, kind| fields.get(key).map(|node| read_list(&node, kind, servers)).unwrap_or_default();
     Permissions {
         allow: list("allow", RuleList::Allow),
         ask: list("ask", RuleList::Ask),
@@ -41,42 +35,26 @@ pub(crate) fn parse_permissions(
     }
 }
 
-fn read_list(
-    node: &Node<'_>,
-    list: RuleList,
-    servers: &[ServerEntry],
-    problems: &mut Problems,
-) -> Vec<RuleText> {
-    let items = node.items_or_text(problems).unwrap_or_default();
-    items.iter().filter_map(|item| read_rule(item, list, servers, problems)).collect()
+fn read_list(node: &Node<'_>, list: RuleList, servers: &[ServerEntry]) -> Vec<RuleText> {
+    let items = node.items_or_text().unwrap_or_default();
+    items.iter().filter_map(|item| read_rule(item, list, servers)).collect()
 }
 
-fn read_rule(
-    node: &Node<'_>,
-    list: RuleList,
-    servers: &[ServerEntry],
-    problems: &mut Problems,
-) -> Option<RuleText> {
-    let text = node.text(problems)?;
+fn read_rule(node: &Node<'_>, list: RuleList, servers: &[ServerEntry]) -> Option<RuleText> {
+    let text = node.text()?;
     let rule = match parse_rule(text) {
         Ok(rule) => rule,
         Err(reason) => {
-            problems
-                .error(
-                    "invalid-rule",
-                    node.at(),
-                    format!("`{text}` is no permission rule: {reason}"),
-                )
-                .help(
-                    "write `Tool` or `Tool(specifier)`, such as `Bash(curl:*)` or `Read(src/**)`",
-                );
+            node.error("invalid-rule", format!("`{text}` is no permission rule: {reason}")).help(
+                "write `Tool` or `Tool(specifier)`, such as `Bash(curl:*)` or `Read(src/**)`",
+            );
             return None;
         }
     };
     if rule.tool.starts_with("mcp__") {
-        check_mcp(node, &rule, list, servers, problems).then_some(rule)
+        check_mcp(node, &rule, list, servers).then_some(rule)
     } else {
-        check_builtin(node, text, rule, list, problems)
+        check_builtin(node, text, rule, list)
     }
 }
 
@@ -108,87 +86,61 @@ fn parse_rule(text: &str) -> Result<RuleText, &'static str> {
     Ok(RuleText { tool: tool.to_owned(), specifier: specifier.map(str::to_owned) })
 }
 
-fn check_mcp(
-    node: &Node<'_>,
-    rule: &RuleText,
-    list: RuleList,
-    servers: &[ServerEntry],
-    problems: &mut Problems,
-) -> bool {
+fn check_mcp(node: &Node<'_>, rule: &RuleText, list: RuleList, servers: &[ServerEntry]) -> bool {
     if rule.specifier.is_some() {
-        problems
-            .error(
-                "invalid-rule",
-                node.at(),
-                format!("`{rule}`: rules for MCP tools take no parentheses"),
-            )
+        node.error("invalid-rule", format!("`{rule}`: rules for MCP tools take no parentheses"))
             .help(format!("write `{}`", rule.tool));
         return false;
     }
     let server = rule.tool.trim_start_matches("mcp__");
     let server = server.split_once("__").map_or(server, |(server, _)| server);
     if list == RuleList::Allow && server.contains('*') {
-        problems
-            .error(
-                "rule-never-consulted",
-                node.at(),
-                format!("`{rule}` in `allow` is accepted by Claude Code and never consulted"),
-            )
-            .help("name the server: `mcp__<server>` or `mcp__<server>__*`");
+        node.error(
+            "rule-never-consulted",
+            format!("`{rule}` in `allow` is accepted by Claude Code and never consulted"),
+        )
+        .help("name the server: `mcp__<server>` or `mcp__<server>__*`");
         return false;
     }
     // In `ask` and `deny` an unknown server is harmless unless it is a typo.
     let unknown =
         if list == RuleList::Allow { UnknownServer::Error } else { UnknownServer::ErrorIfSimilar };
-    check_server(server, node.at(), servers, unknown, problems);
+    check_server(server, node, servers, unknown);
     true
 }
 
-fn check_builtin(
-    node: &Node<'_>,
-    text: &str,
-    rule: RuleText,
-    list: RuleList,
-    problems: &mut Problems,
-) -> Option<RuleText> {
-    let tool = canonical_tool(node, &rule.tool, problems)?;
+fn check_builtin(node: &Node<'_>, text: &str, rule: RuleText, list: RuleList) -> Option<RuleText> {
+    let tool = canonical_tool(node, &rule.tool)?;
     let rule = RuleText { tool, ..rule };
     if let Some(instead) = replacement_for_ignored_rule(&rule, list) {
-        problems
-            .error(
-                "rule-never-consulted",
-                node.at(),
-                format!("`{text}` is accepted by Claude Code and never consulted"),
-            )
-            .help(format!("write `{instead}`"));
+        node.error(
+            "rule-never-consulted",
+            format!("`{text}` is accepted by Claude Code and never consulted"),
+        )
+        .help(format!("write `{instead}`"));
         return None;
     }
     if let Some((reason, help)) = invalid_specifier(&rule) {
         let message = format!("`{text}` is no permission rule: {reason}");
-        problems.error("invalid-rule", node.at(), message).help(help);
+        node.error("invalid-rule", message).help(help);
         return None;
     }
     Some(rule)
 }
 
 /// Returns the canonical tool name; reports unknown names.
-pub(crate) fn canonical_tool(
-    node: &Node<'_>,
-    written: &str,
-    problems: &mut Problems,
-) -> Option<String> {
+pub(super) fn canonical_tool(node: &Node<'_>, written: &str) -> Option<String> {
     match builtin_tools::classify(written) {
         BuiltinTool::Known(name) => Some(name.to_owned()),
         BuiltinTool::Misspelled(near) => {
-            problems
-                .error("unknown-tool", node.at(), format!("there is no built-in tool `{written}`"))
+            node.error("unknown-tool", format!("there is no built-in tool `{written}`"))
                 .help(format!("did you mean `{near}`?"));
             None
         }
         BuiltinTool::Unknown if written.contains(['*', '?']) => Some(written.to_owned()),
         BuiltinTool::Unknown => {
             let message = format!("`{written}` is no built-in tool that is known here");
-            problems
+            node.problems
                 .add(Severity::Warning, "unknown-tool", node.at(), message)
                 .help("it has an effect only if your version of Claude Code has it");
             Some(written.to_owned())

@@ -1,7 +1,6 @@
 //! Parser of `policy`. A rule without effect is a warning, a typo is an error.
 
 use super::super::diagnostic::Severity;
-use super::super::problem::{ProblemTarget, Problems};
 use super::node::{MappingFields, Node};
 use super::servers::unknown_server_help;
 use super::shape::{Property, Shape, names, property};
@@ -24,42 +23,28 @@ const LISTS: &[Property] = &[
 const TRUST: &[Property] = &[property("trust", Shape::Flag, "Its tools need no approval")];
 
 /// Parses `policy`; server names are checked against `servers`.
-pub(crate) fn parse_policy(
-    node: &Node<'_>,
-    servers: &[ServerEntry],
-    problems: &mut Problems,
-) -> PolicyRules {
+pub(crate) fn parse_policy(node: &Node<'_>, servers: &[ServerEntry]) -> PolicyRules {
     let mut policy = PolicyRules::default();
-    let Some(fields) = node.fields(problems) else { return policy };
-    fields.reject_unknown(&names(POLICY), problems);
-    if let Some(inside) = fields.get("tools").and_then(|node| node.fields(problems)) {
-        read_tool_rules(&inside, servers, &mut policy, problems);
+    let Some(fields) = node.fields() else { return policy };
+    fields.reject_unknown(&names(POLICY));
+    if let Some(inside) = fields.read("tools", Node::fields) {
+        read_tool_rules(&inside, servers, &mut policy);
     }
-    if let Some(inside) = fields.get("mcp").and_then(|node| node.fields(problems)) {
-        read_server_rules(&inside, servers, &mut policy, problems);
+    if let Some(inside) = fields.read("mcp", Node::fields) {
+        read_server_rules(&inside, servers, &mut policy);
     }
     if let Some(node) = fields.get("mcp_servers") {
-        policy.trusted_servers = read_trust(&node, servers, problems);
+        policy.trusted_servers = read_trust(&node, servers);
     }
     policy
 }
 
-fn read_tool_rules(
-    fields: &MappingFields<'_>,
-    servers: &[ServerEntry],
-    policy: &mut PolicyRules,
-    problems: &mut Problems,
-) {
-    fields.reject_unknown(&names(LISTS), problems);
-    if let Some(node) = fields.get("allowed") {
-        let tools = tools::parse_tools(&node, problems);
-        check_servers(&tools, servers, UnknownServer::Error, problems);
-        policy.tools_allowed = Some(tools.into_iter().map(|(tool, _)| tool).collect());
-    }
+fn read_tool_rules(fields: &MappingFields<'_>, servers: &[ServerEntry], policy: &mut PolicyRules) {
+    fields.reject_unknown(&names(LISTS));
+    let read = |node, unknown| check_servers(tools::parse_tools(&node), servers, unknown);
+    policy.tools_allowed = fields.get("allowed").map(|node| read(node, UnknownServer::Error));
     for node in ["exclude", "excluded"].iter().filter_map(|key| fields.get(key)) {
-        let tools = tools::parse_tools(&node, problems);
-        check_servers(&tools, servers, UnknownServer::ErrorIfSimilar, problems);
-        policy.tools_exclude.extend(tools.into_iter().map(|(tool, _)| tool));
+        policy.tools_exclude.extend(read(node, UnknownServer::ErrorIfSimilar));
     }
 }
 
@@ -67,52 +52,41 @@ fn read_server_rules(
     fields: &MappingFields<'_>,
     servers: &[ServerEntry],
     policy: &mut PolicyRules,
-    problems: &mut Problems,
 ) {
-    fields.reject_unknown(&names(LISTS), problems);
-    if let Some(node) = fields.get("allowed") {
-        policy.mcp_allowed = Some(server_names(&node, servers, UnknownServer::Error, problems));
-    }
+    fields.reject_unknown(&names(LISTS));
+    let read = |node, unknown| server_names(&node, servers, unknown);
+    policy.mcp_allowed = fields.get("allowed").map(|node| read(node, UnknownServer::Error));
     for node in ["exclude", "excluded"].iter().filter_map(|key| fields.get(key)) {
-        policy.mcp_excluded.extend(server_names(
-            &node,
-            servers,
-            UnknownServer::ErrorIfSimilar,
-            problems,
-        ));
+        policy.mcp_excluded.extend(read(node, UnknownServer::ErrorIfSimilar));
     }
 }
 
-fn server_names(
-    node: &Node<'_>,
-    servers: &[ServerEntry],
-    unknown: UnknownServer,
-    problems: &mut Problems,
-) -> Vec<String> {
+fn server_names(node: &Node<'_>, servers: &[ServerEntry], unknown: UnknownServer) -> Vec<String> {
     let mut names = Vec::new();
-    for item in node.items_or_text(problems).unwrap_or_default() {
-        let Some(text) = item.text(problems) else { continue };
+    for item in node.items_or_text().unwrap_or_default() {
+        let Some(text) = item.text() else { continue };
         if !is_name_or_pattern(text) || text.contains("__") {
             let message = format!("`{text}` is neither a server's name nor a pattern of one");
-            problems.error("invalid-server-name", item.at(), message);
+            item.error("invalid-server-name", message);
             continue;
         }
-        check_server(text, item.at(), servers, unknown, problems);
+        check_server(text, &item, servers, unknown);
         names.push(text.to_owned());
     }
     names
 }
 
-fn read_trust(node: &Node<'_>, servers: &[ServerEntry], problems: &mut Problems) -> Vec<String> {
-    let Some(fields) = node.fields(problems) else { return Vec::new() };
+fn read_trust(node: &Node<'_>, servers: &[ServerEntry]) -> Vec<String> {
+    let Some(fields) = node.fields() else { return Vec::new() };
     let mut trusted = Vec::new();
     for (name, node) in fields.iter() {
-        let Some(inside) = node.fields(problems) else { continue };
-        inside.reject_unknown(&names(TRUST), problems);
+        let Some(inside) = node.fields() else { continue };
+        inside.reject_unknown(&names(TRUST));
         if !servers.iter().any(|server| server.name == name) {
-            report_unknown_server(name, node.at_key(), servers, Severity::Error, problems);
+            node.key_error("unknown-server", unknown_server_message(name))
+                .help(unknown_server_help(name, servers));
         }
-        if inside.get("trust").and_then(|node| node.boolean(problems)) == Some(true) {
+        if inside.read("trust", Node::boolean) == Some(true) {
             trusted.push(name.to_owned());
         }
     }
@@ -128,27 +102,26 @@ pub(crate) enum UnknownServer {
     ErrorIfSimilar,
 }
 
-/// Reports tools of unknown servers.
+/// Reports tools of unknown servers and returns all tools.
 pub(crate) fn check_servers(
-    tools: &[(ToolRef, String)],
+    tools: Vec<(ToolRef, Node<'_>)>,
     servers: &[ServerEntry],
     unknown: UnknownServer,
-    problems: &mut Problems,
-) {
-    for (tool, path) in tools {
+) -> Vec<ToolRef> {
+    for (tool, node) in &tools {
         if let ToolRef::Mcp { server, .. } = tool {
-            check_server(server, ProblemTarget::Value(path.clone()), servers, unknown, problems);
+            check_server(server, node, servers, unknown);
         }
     }
+    tools.into_iter().map(|(tool, _)| tool).collect()
 }
 
 /// Reports a server name or pattern that matches no server.
 pub(crate) fn check_server(
     server: &str,
-    at: ProblemTarget,
+    node: &Node<'_>,
     servers: &[ServerEntry],
     unknown: UnknownServer,
-    problems: &mut Problems,
 ) {
     let pattern = Pattern::new(server);
     let all_of_them = server.chars().all(|c| c == '*');
@@ -157,30 +130,24 @@ pub(crate) fn check_server(
     }
     let near = !nearest_names(server, servers.iter().map(|entry| entry.name.as_str())).is_empty();
     let severity = match unknown {
-        UnknownServer::Error => Severity::Error,
-        UnknownServer::ErrorIfSimilar if near => Severity::Error,
-        UnknownServer::ErrorIfSimilar => Severity::Warning,
+        UnknownServer::ErrorIfSimilar if !near => Severity::Warning,
+        UnknownServer::Error | UnknownServer::ErrorIfSimilar => Severity::Error,
     };
-    report_unknown_server(server, at, servers, severity, problems);
+    node.problems
+        .add(severity, "unknown-server", node.at(), unknown_server_message(server))
+        .help(unknown_server_help(server, servers));
 }
 
-fn report_unknown_server(
-    server: &str,
-    at: ProblemTarget,
-    servers: &[ServerEntry],
-    severity: Severity,
-    problems: &mut Problems,
-) {
-    let message = format!("this agent has no MCP server `{server}`");
-    problems
-        .add(severity, "unknown-server", at, message)
-        .help(unknown_server_help(server, servers));
+fn unknown_server_message(server: &str) -> String {
+    format!("this agent has no MCP server `{server}`")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::node::FileFormat;
     use super::*;
     use crate::catalog::model::ServerLaunch;
+    use crate::catalog::problem::Problems;
     use test_case::test_case;
 
     #[test_case("api" => true)]
@@ -190,8 +157,10 @@ mod tests {
     #[test_case("API" => false)]
     fn defect_14_policy_patterns_match_server_names(server: &str) -> bool {
         let servers = [ServerEntry::new("api", ServerLaunch::Shared)];
-        let mut problems = Problems::default();
-        check_server(server, ProblemTarget::File, &servers, UnknownServer::Error, &mut problems);
+        let problems = Problems::default();
+        let (value, path) = (serde_yaml::Value::Null, String::new());
+        let node = Node { value: &value, path, format: FileFormat::Yaml, problems: &problems };
+        check_server(server, &node, &servers, UnknownServer::Error);
         !problems.has_errors()
     }
 }

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::Value;
+use serde_yaml::Value as YamlValue;
 
 use super::super::diagnostic::Severity;
 use super::super::problem::{Problem, ProblemTarget, Problems};
@@ -176,11 +177,11 @@ pub(crate) fn parse_json_entry(
         return Err(unreadable("its entry is no JSON object".to_owned()));
     }
     let value = serde_yaml::to_value(entry).map_err(|error| unreadable(error.to_string()))?;
-    let mut problems = Problems::default();
-    let read =
-        parse_entry(name, &Node { value: &value, path: String::new(), format }, &mut problems);
+    let problems = Problems::default();
+    let node = Node { value: &value, path: String::new(), format, problems: &problems };
+    let read = parse_entry(name, &node);
     let (errors, warnings): (Vec<_>, Vec<_>) =
-        problems.found.into_iter().partition(|problem| problem.severity == Severity::Error);
+        problems.take().into_iter().partition(|problem| problem.severity == Severity::Error);
     odd.extend(warnings.into_iter().map(EntryFinding::from));
     match errors.into_iter().next() {
         Some(mistake) => Err(mistake.into()),
@@ -189,44 +190,39 @@ pub(crate) fn parse_json_entry(
 }
 
 /// Parses an entry and reports its mistakes. Unusable after a mistake, even if an entry is returned.
-pub(crate) fn parse_entry(
-    name: &str,
-    node: &Node<'_>,
-    problems: &mut Problems,
-) -> Option<ServerEntry> {
-    let fields = node.fields(problems)?;
-    check_keys(&fields, node.format, problems);
-    let launch = read_launch(&fields, node, problems)?;
-    let sign_in = read_oauth(&fields, problems);
+pub(crate) fn parse_entry(name: &str, node: &Node<'_>) -> Option<ServerEntry> {
+    let fields = node.fields()?;
+    check_keys(&fields, node.format);
+    let launch = read_launch(&fields, node)?;
+    let sign_in = read_oauth(&fields);
     let pins = [("report", Pinning::Report), ("strict", Pinning::Strict)];
     let is_mcp_json = node.format == FileFormat::McpJson;
     Some(ServerEntry {
-        isolation: read_isolation(&fields, node.format, &sign_in, problems),
-        description: fields.read("description", Node::string, problems).map(str::to_owned),
-        pinning: fields.choose("pin", &pins, problems).unwrap_or(Pinning::Report),
-        timeout: read_timeout(&fields, &["timeout_ms", "timeout"], problems),
-        startup_timeout: read_timeout(&fields, &["startup_timeout_ms"], problems),
+        isolation: read_isolation(&fields, node.format, &sign_in),
+        description: fields.read("description", Node::string).map(str::to_owned),
+        pinning: fields.choose("pin", &pins).unwrap_or(Pinning::Report),
+        timeout: read_timeout(&fields, &["timeout_ms", "timeout"]),
+        startup_timeout: read_timeout(&fields, &["startup_timeout_ms"]),
         // `GATEWAY_INIT_STRATEGY` is the default in `.mcp.json` only.
-        start: read_start(&fields, problems).or((!is_mcp_json).then_some(StartPolicy::Lazy)),
+        start: read_start(&fields).or((!is_mcp_json).then_some(StartPolicy::Lazy)),
         // Without effect in `.mcp.json`, where it can be a key of another program.
-        optional: !is_mcp_json
-            && fields.read("optional", Node::boolean, problems).unwrap_or_default(),
+        optional: !is_mcp_json && fields.read("optional", Node::boolean).unwrap_or_default(),
         sign_in,
         ..ServerEntry::new(name, launch)
     })
 }
 
-fn check_keys(fields: &MappingFields<'_>, format: FileFormat, problems: &mut Problems) {
+fn check_keys(fields: &MappingFields<'_>, format: FileFormat) {
     let known = entry_keys(format);
     if format != FileFormat::McpJson {
-        return fields.reject_unknown(&known, problems);
+        return fields.reject_unknown(&known);
     }
     for (key, node) in fields.iter().filter(|(key, _)| !known.contains(key)) {
         // Other programs have keys of their own in this file, so only a key similar to a known one is reported.
         let near = known.iter().find(|known| strsim::damerau_levenshtein(known, key) <= 2);
         if let Some(near) = near {
             let message = format!("unknown key `{}`; is `{near}` meant?", shorten(key, 40));
-            problems.warning("unknown-key", node.at_key(), message);
+            node.key_warning("unknown-key", message);
         }
     }
 }
@@ -235,7 +231,6 @@ fn read_isolation(
     fields: &MappingFields<'_>,
     format: FileFormat,
     sign_in: &OAuthConfig,
-    problems: &mut Problems,
 ) -> ServerIsolation {
     let [shared, agent, run] = [
         ("shared", ServerIsolation::Shared),
@@ -249,61 +244,48 @@ fn read_isolation(
         FileFormat::Manifest => (&[shared, agent, run], ServerIsolation::Agent),
         FileFormat::McpJson => (&[shared, agent], ServerIsolation::Shared),
     };
-    fields.choose("isolation", words, problems).unwrap_or(default)
+    fields.choose("isolation", words).unwrap_or(default)
 }
 
 /// Reads the first of `keys` that is given. YAML limits a timeout to one day.
-fn read_timeout(
-    fields: &MappingFields<'_>,
-    keys: &[&str],
-    problems: &mut Problems,
-) -> Option<Duration> {
+fn read_timeout(fields: &MappingFields<'_>, keys: &[&str]) -> Option<Duration> {
     let node = keys.iter().find_map(|key| fields.get(key))?;
     let range = 1..=if node.is_yaml() { MAX_TIMEOUT_MS } else { u64::MAX };
     let what = format!("`{}` is no positive whole number", keys.join("` or `"));
-    read_number(&node, range, what, problems).map(Duration::from_millis)
+    read_number(&node, range, what).map(Duration::from_millis)
 }
 
 /// Reads an integer within `range`; `json_message` is the message for JSON.
-fn read_number(
-    node: &Node<'_>,
-    range: RangeInclusive<u64>,
-    json_message: String,
-    problems: &mut Problems,
-) -> Option<u64> {
+fn read_number(node: &Node<'_>, range: RangeInclusive<u64>, json_message: String) -> Option<u64> {
     if node.is_yaml() {
-        return node.integer(range, problems);
+        return node.integer(range);
     }
     let value = node.value.as_u64().filter(|value| range.contains(value));
     if value.is_none() {
-        problems.error("out-of-range", node.at(), json_message);
+        node.error("out-of-range", json_message);
     }
     value
 }
 
-fn read_start(fields: &MappingFields<'_>, problems: &mut Problems) -> Option<StartPolicy> {
+fn read_start(fields: &MappingFields<'_>) -> Option<StartPolicy> {
     let policy = |eager| if eager { StartPolicy::Eager } else { StartPolicy::Lazy };
     let words = [("eager", StartPolicy::Eager), ("lazy", StartPolicy::Lazy)];
-    let named = fields.choose("start", &words, problems);
-    let eager = fields.read("eager", Node::boolean, problems);
-    let lazy = fields.read("lazy", Node::boolean, problems);
+    let named = fields.choose("start", &words);
+    let eager = fields.read("eager", Node::boolean);
+    let lazy = fields.read("lazy", Node::boolean);
     named.or(eager.map(policy)).or(lazy.map(|lazy| policy(!lazy)))
 }
 
-fn read_type(fields: &MappingFields<'_>, problems: &mut Problems) -> Option<TransportType> {
+fn read_type(fields: &MappingFields<'_>) -> Option<TransportType> {
     let node = fields.get("type").or_else(|| fields.get("transport"))?;
     let words = if node.is_yaml() { TYPES.split_at(4).0 } else { TYPES };
     // Some programs write `"type": ""`.
     let is_absent = node.format == FileFormat::McpJson && node.value.as_str() == Some("");
-    if is_absent { None } else { node.one_of(words, problems) }
+    if is_absent { None } else { node.one_of(words) }
 }
 
-fn read_launch(
-    fields: &MappingFields<'_>,
-    node: &Node<'_>,
-    problems: &mut Problems,
-) -> Option<ServerLaunch> {
-    let kind = read_type(fields, problems);
+fn read_launch(fields: &MappingFields<'_>, node: &Node<'_>) -> Option<ServerLaunch> {
+    let kind = read_type(fields);
     let (command, url) = (fields.get("command"), fields.get("url"));
     let conflict = match (&command, &url, kind) {
         (Some(_), Some(_), _) => Some(("url", "both `command` and `url`")),
@@ -318,28 +300,24 @@ fn read_launch(
     if let Some((key, what)) = conflict {
         let at = ProblemTarget::Key(join_key(&node.path, key));
         let message = format!("{} has {what}", node.subject());
-        problems.error("conflicting-keys", at, message).help("keep one of them");
+        node.problems.error("conflicting-keys", at, message).help("keep one of them");
         return None;
     }
     match (command, url) {
         (Some(command), _) => {
-            reject_keys(fields, &HTTP_KEYS, "a server with `command`", problems);
-            read_stdio(fields, &command, problems)
+            reject_keys(fields, &HTTP_KEYS, "a server with `command`");
+            read_stdio(fields, &command)
         }
         (None, Some(url)) => {
-            reject_keys(fields, &STDIO_KEYS, "a server with `url`", problems);
-            read_http(fields, &url, kind, problems)
+            reject_keys(fields, &STDIO_KEYS, "a server with `url`");
+            read_http(fields, &url, kind)
         }
-        (None, None) => read_reference(fields, node, problems),
+        (None, None) => read_reference(fields, node),
     }
 }
 
 /// Returns a reference to a shared server for an entry of an agent file that says nothing about the launch.
-fn read_reference(
-    fields: &MappingFields<'_>,
-    node: &Node<'_>,
-    problems: &mut Problems,
-) -> Option<ServerLaunch> {
+fn read_reference(fields: &MappingFields<'_>, node: &Node<'_>) -> Option<ServerLaunch> {
     let mut launch_keys = STDIO_KEYS.iter().chain(&HTTP_KEYS).chain(&["type"]);
     let key = launch_keys.find(|key| fields.get(key).is_some());
     if key.is_none() && node.is_yaml() {
@@ -349,31 +327,27 @@ fn read_reference(
         Some(key) if node.is_yaml() => ProblemTarget::Key(join_key(&node.path, key)),
         _ => node.at(),
     };
-    problems
+    node.problems
         .error("missing-key", at, format!("{} has neither `command` nor `url`", node.subject()))
         .help("add `command:` for a program or `url:` for a server on the network");
     None
 }
 
 /// Reports keys without effect in YAML. JSON files can have keys for other programs.
-fn reject_keys(fields: &MappingFields<'_>, keys: &[&str], what: &str, problems: &mut Problems) {
+fn reject_keys(fields: &MappingFields<'_>, keys: &[&str], what: &str) {
     for node in keys.iter().filter_map(|key| fields.get(key)).filter(Node::is_yaml) {
         let message = format!("`{}` has no meaning for {what}", node.path);
-        problems.error("conflicting-keys", node.at_key(), message);
+        node.key_error("conflicting-keys", message);
     }
 }
 
-fn read_stdio(
-    fields: &MappingFields<'_>,
-    command: &Node<'_>,
-    problems: &mut Problems,
-) -> Option<ServerLaunch> {
-    let args = fields.read("args", Node::items, problems).unwrap_or_default();
+fn read_stdio(fields: &MappingFields<'_>, command: &Node<'_>) -> Option<ServerLaunch> {
+    let args = fields.read("args", Node::items).unwrap_or_default();
     Some(ServerLaunch::Stdio {
-        command: command.filled_template(problems)?,
-        args: args.iter().filter_map(|node| node.template(problems)).collect(),
-        env: fields.read("env", Node::variables, problems).unwrap_or_default(),
-        cwd: fields.read("cwd", Node::template, problems),
+        command: command.filled_template()?,
+        args: args.iter().filter_map(|node| node.template()).collect(),
+        env: fields.read("env", Node::variables).unwrap_or_default(),
+        cwd: fields.read("cwd", Node::template),
     })
 }
 
@@ -381,77 +355,79 @@ fn read_http(
     fields: &MappingFields<'_>,
     url: &Node<'_>,
     kind: Option<TransportType>,
-    problems: &mut Problems,
 ) -> Option<ServerLaunch> {
-    let written = url.string(problems)?.trim_start().to_ascii_lowercase();
+    let written = url.string()?.trim_start().to_ascii_lowercase();
     if !["http://", "https://", "${"].iter().any(|start| written.starts_with(start)) {
         let message = "its `url` begins with neither `http://` nor `https://`";
-        problems.error("wrong-value", url.at(), message).help("begin it with `https://`");
+        url.error("wrong-value", message).help("begin it with `https://`");
         return None;
     }
     let dialect = match kind {
         Some(TransportType::Http(dialect)) => dialect,
         Some(TransportType::Stdio) | None => HttpTransportKind::default(),
     };
-    let headers = fields.read("headers", Node::templates, problems).unwrap_or_default();
-    Some(ServerLaunch::Http { url: url.template(problems)?, headers, dialect })
+    let headers = fields.read("headers", Node::templates).unwrap_or_default();
+    Some(ServerLaunch::Http { url: url.template()?, headers, dialect })
 }
 
 /// Reads `auth`, and `oauth`, the key of other programs.
 ///
 /// An unknown key in `auth` is an error: a typo could sign in with the wrong account.
-fn read_oauth(fields: &MappingFields<'_>, problems: &mut Problems) -> OAuthConfig {
+fn read_oauth(fields: &MappingFields<'_>) -> OAuthConfig {
     let auth = fields.get("auth");
-    let own = auth.as_ref().and_then(|auth| auth.fields(problems));
-    let foreign = fields.read("oauth", Node::fields, problems);
+    let own = auth.as_ref().and_then(|auth| auth.fields());
+    let foreign = fields.read("oauth", Node::fields);
     let get = |key: &str| own.as_ref()?.get(key);
     let get_foreign = |key: &str| foreign.as_ref()?.get(key);
     let client_id = get("client_id").or_else(|| get_foreign("clientId"));
     if let (Some(auth), Some(own)) = (&auth, &own) {
         let mut known = names(AUTH);
         known.extend((auth.format == FileFormat::McpJson).then_some("isolation"));
-        own.reject_unknown(&known, problems);
+        own.reject_unknown(&known);
         if get("client_secret").is_some() && client_id.is_none() {
             let message = format!("`{}` has a `client_secret` and no `client_id`", auth.path);
-            problems.error("missing-key", auth.at_key(), message);
+            auth.key_error("missing-key", message);
         }
     }
     let port = get("redirect_port").or_else(|| get_foreign("callbackPort"));
     OAuthConfig {
-        client_id: client_id.and_then(|node| node.filled_template(problems)),
-        client_secret: get("client_secret").and_then(|node| node.filled_template(problems)),
-        scopes: get("scopes").map(|node| read_scopes(&node, problems)).unwrap_or_default(),
+        client_id: client_id.and_then(|node| node.filled_template()),
+        client_secret: get("client_secret").and_then(|node| node.filled_template()),
+        scopes: get("scopes").map(|node| read_scopes(&node)).unwrap_or_default(),
         redirect_port: port
             .and_then(|node| {
                 let what = format!("`{}` is no port", node.path);
-                read_number(&node, 1..=65_535, what, problems)
+                read_number(&node, 1..=65_535, what)
             })
             .and_then(|port| u16::try_from(port).ok()),
         private_addresses: get("private_addresses")
-            .and_then(|node| node.boolean(problems))
+            .and_then(|node| node.boolean())
             .unwrap_or_default(),
-        per_agent: get("isolation").is_some_and(|node| is_per_agent(&node, problems)),
+        per_agent: get("isolation").is_some_and(|node| is_per_agent(&node)),
     }
 }
 
-fn read_scopes(node: &Node<'_>, problems: &mut Problems) -> Vec<String> {
-    let mut found = Problems::default();
-    let items = node.items_or_text(&mut found).unwrap_or_default();
-    let texts: Vec<&str> = items.iter().filter_map(|item| item.string(&mut found)).collect();
-    if !node.is_yaml() && found.has_errors() {
+fn read_scopes(node: &Node<'_>) -> Vec<String> {
+    let json_texts = match node.value {
+        YamlValue::String(_) => true,
+        YamlValue::Sequence(items) => items.iter().all(YamlValue::is_string),
+        _ => false,
+    };
+    if !node.is_yaml() && !json_texts {
         let message = format!("`{}` is neither a text nor a list of texts", node.path);
-        problems.error("wrong-type", node.at(), message);
-    } else {
-        problems.found.append(&mut found.found);
+        node.error("wrong-type", message);
+        return Vec::new();
     }
-    texts.into_iter().flat_map(str::split_whitespace).map(str::to_owned).collect()
+    let items = node.items_or_text().unwrap_or_default();
+    let texts = items.iter().filter_map(Node::string);
+    texts.flat_map(str::split_whitespace).map(str::to_owned).collect()
 }
 
-fn is_per_agent(node: &Node<'_>, problems: &mut Problems) -> bool {
+fn is_per_agent(node: &Node<'_>) -> bool {
     let word = node.value.as_str();
     if !matches!(word, Some("shared" | "agent")) {
         let message = format!("`{}` is neither `shared` nor `agent`", node.path);
-        problems.error("wrong-value", node.at(), message);
+        node.error("wrong-value", message);
     }
     word == Some("agent")
 }

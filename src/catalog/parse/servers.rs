@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_yaml::Value;
 
-use super::super::problem::{ProblemTarget, Problems};
+use super::super::problem::ProblemTarget;
 use super::node::{FileFormat, Node, suggestion};
 use super::server_entry::{entry_keys, parse_entry};
 use super::shape::Shape;
@@ -19,47 +19,49 @@ pub(crate) const SERVERS: Shape = Shape::OneOf(&[
     Shape::Map(&Shape::OneOf(&[SERVER, Shape::Null])),
 ]);
 
-pub(crate) fn parse_servers(node: &Node<'_>, problems: &mut Problems) -> Vec<ServerEntry> {
+pub(crate) fn parse_servers(node: &Node<'_>) -> Vec<ServerEntry> {
     let named = match node.value {
-        Value::Mapping(_) => from_map(node, problems),
-        _ => from_list(node, problems),
+        Value::Mapping(_) => from_map(node),
+        _ => from_list(node),
     };
     let mut seen = BTreeSet::new();
     let mut servers = Vec::new();
     for (name, at, node) in named {
-        if !check_name(&name, at.clone(), problems) {
+        if let Err(reason) = check_name(&name) {
+            let message = format!("`{name}` cannot be a server's name: {reason}");
+            node.problems.error("invalid-server-name", at, message);
             continue;
         }
         if !seen.insert(name.clone()) {
             let message = format!("there are two servers of the name `{name}`");
-            problems.error("duplicate-server", at, message);
+            node.problems.error("duplicate-server", at, message);
             continue;
         }
-        servers.extend(read_server(&name, &node, problems));
+        servers.extend(read_server(&name, &node));
     }
     servers
 }
 
 type NamedServer<'v> = (String, ProblemTarget, Node<'v>);
 
-fn from_map<'v>(node: &Node<'v>, problems: &mut Problems) -> Vec<NamedServer<'v>> {
-    let Some(fields) = node.fields(problems) else { return Vec::new() };
+fn from_map<'v>(node: &Node<'v>) -> Vec<NamedServer<'v>> {
+    let Some(fields) = node.fields() else { return Vec::new() };
     fields.iter().map(|(name, node)| (name.to_owned(), node.at_key(), node)).collect()
 }
 
-fn from_list<'v>(node: &Node<'v>, problems: &mut Problems) -> Vec<NamedServer<'v>> {
-    let items = node.items(problems).unwrap_or_default();
-    items.into_iter().filter_map(|item| from_item(item, problems)).collect()
+fn from_list<'v>(node: &Node<'v>) -> Vec<NamedServer<'v>> {
+    let items = node.items().unwrap_or_default();
+    items.into_iter().filter_map(|item| from_item(item)).collect()
 }
 
 /// Accepts `- github`, `- name: github` and `- github: { … }`.
-fn from_item<'v>(item: Node<'v>, problems: &mut Problems) -> Option<NamedServer<'v>> {
+fn from_item<'v>(item: Node<'v>) -> Option<NamedServer<'v>> {
     if let Value::String(name) = item.value {
         return Some((name.clone(), item.at(), item));
     }
-    let fields = item.fields(problems)?;
+    let fields = item.fields()?;
     if let Some(name) = fields.get("name") {
-        let text = name.text(problems)?.to_owned();
+        let text = name.text()?.to_owned();
         return Some((text, name.at(), item));
     }
     if let Some((name, inner)) = fields.iter().next().filter(|_| fields.len() == 1)
@@ -67,34 +69,31 @@ fn from_item<'v>(item: Node<'v>, problems: &mut Problems) -> Option<NamedServer<
     {
         return Some((name.to_owned(), inner.at_key(), inner));
     }
-    problems
-        .error("missing-key", item.at(), "this server has no name")
-        .help("write `- name: <server>` first");
+    item.error("missing-key", "this server has no name").help("write `- name: <server>` first");
     None
 }
 
 /// The name is part of tool names and rules, so it must not contain or border on the `__` separator.
-fn check_name(name: &str, at: ProblemTarget, problems: &mut Problems) -> bool {
+fn check_name(name: &str) -> Result<(), &'static str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    let reason = if name.is_empty() || name.len() > 64 {
-        "it has 1 to 64 characters"
+    if name.is_empty() || name.len() > 64 {
+        Err("it has 1 to 64 characters")
     } else if !name.chars().all(allowed) {
-        "it has only letters, digits, `_` and `-`"
+        Err("it has only letters, digits, `_` and `-`")
     } else if name.contains("__") || name.starts_with('_') || name.ends_with('_') {
-        "`__` divides server and tool in a tool's name, so it has no `__` and no `_` at its ends"
+        Err(
+            "`__` divides server and tool in a tool's name, so it has no `__` and no `_` at its ends",
+        )
     } else {
-        return true;
-    };
-    let message = format!("`{name}` cannot be a server's name: {reason}");
-    problems.error("invalid-server-name", at, message);
-    false
+        Ok(())
+    }
 }
 
-fn read_server(name: &str, node: &Node<'_>, problems: &mut Problems) -> Option<ServerEntry> {
+fn read_server(name: &str, node: &Node<'_>) -> Option<ServerEntry> {
     if matches!(node.value, Value::String(_) | Value::Null) {
         return Some(ServerEntry::new(name, ServerLaunch::Shared));
     }
-    parse_entry(name, node, problems)
+    parse_entry(name, node)
 }
 
 /// Help text for an unknown server: the nearest known names.

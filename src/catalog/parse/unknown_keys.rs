@@ -5,7 +5,6 @@
 use strsim::damerau_levenshtein;
 
 use super::super::diagnostic::Severity;
-use super::super::problem::Problems;
 use super::agent_keys::agent_keys;
 use super::key::{Effect, Key};
 use super::node::{MappingFields, Node};
@@ -46,40 +45,37 @@ const FOREIGN_KEYS: &[&str] = &[
 ];
 
 /// Reports unknown keys. `x-…` keys are reserved for authors.
-pub(crate) fn check_keys(fields: &MappingFields<'_>, problems: &mut Problems) {
+pub(crate) fn check_keys(fields: &MappingFields<'_>) {
     let is_known = |key: &str| key.starts_with("x-") || agent_keys().any(|known| known.name == key);
     for (key, node) in fields.iter().filter(|(key, _)| !is_known(key)) {
-        report_key(key, &node, problems);
+        report_key(key, &node);
     }
 }
 
-fn report_key(key: &str, node: &Node<'_>, problems: &mut Problems) {
+fn report_key(key: &str, node: &Node<'_>) {
     if key == "<<" {
-        problems
-            .error("yaml-anchor", node.at_key(), "YAML merge keys (`<<`) are not read here")
+        node.key_error("yaml-anchor", "YAML merge keys (`<<`) are not read here")
             .help("write the settings out");
     } else if let Some((_, instead)) =
         FOREIGN_RESTRICTING_KEYS.iter().find(|(name, _)| *name == key)
     {
-        problems
-            .error("unknown-key", node.at_key(), format!("`{key}` is not read here"))
+        node.key_error("unknown-key", format!("`{key}` is not read here"))
             .help(format!("write it as {instead}"));
     } else if FOREIGN_KEYS.contains(&key) {
-        problems
-            .warning("unknown-key", node.at_key(), format!("`{key}` is not used by Adjutant"))
+        node.key_warning("unknown-key", format!("`{key}` is not used by Adjutant"))
             .help("it does no harm; name keys of your own `x-…` to keep them without a warning");
     } else {
-        report_unknown_key(key, node, problems);
+        report_unknown_key(key, node);
     }
 }
 
-fn report_unknown_key(key: &str, node: &Node<'_>, problems: &mut Problems) {
+fn report_unknown_key(key: &str, node: &Node<'_>) {
     let nearest = nearest_key(key);
     let restricts = key.starts_with("output_")
         || nearest.is_some_and(|known| known.effect == Effect::Restricts);
     let severity = if restricts { Severity::Error } else { Severity::Warning };
     let message = format!("unknown key `{key}`");
-    let problem = problems.add(severity, "unknown-key", node.at_key(), message);
+    let problem = node.problems.add(severity, "unknown-key", node.at_key(), message);
     match nearest {
         Some(nearest) => problem.help(format!("did you mean `{}`?", nearest.name)),
         None => problem.help("it is ignored; `docs/agent-file.md` lists the keys that are read"),

@@ -10,11 +10,7 @@ use super::yaml_mistakes;
 pub(crate) const MAX_YAML_BYTES: usize = 64 * 1024;
 
 /// Parses a mapping, or reports problems. `first_line` is the line of the file where the text begins.
-pub(crate) fn parse_mapping(
-    yaml: &str,
-    first_line: usize,
-    problems: &mut Problems,
-) -> Option<Mapping> {
+pub(crate) fn parse_mapping(yaml: &str, first_line: usize, problems: &Problems) -> Option<Mapping> {
     if yaml.len() > MAX_YAML_BYTES {
         let message = format!(
             "the settings have {} bytes, more than the {MAX_YAML_BYTES} that are read",
@@ -67,9 +63,9 @@ fn bracket_depth(yaml: &str) -> usize {
 }
 
 /// Reports anchors, aliases, tags and deep nesting; true if there are any.
-fn reject_unsupported(yaml: &str, first_line: usize, problems: &mut Problems) -> bool {
+fn reject_unsupported(yaml: &str, first_line: usize, problems: &Problems) -> bool {
     let positions = SourcePositions::parse(yaml, first_line);
-    let before = problems.found.len();
+    let before = problems.len();
     // Only the first is reported: an alias bomb has hundreds.
     if let Some(position) = positions.anchors.first() {
         report_anchor(*position, problems);
@@ -87,10 +83,10 @@ fn reject_unsupported(yaml: &str, first_line: usize, problems: &mut Problems) ->
         let message = format!("it is nested more than {MAX_DEPTH} levels deep");
         problems.error("too-deep", ProblemTarget::Place(position), message);
     }
-    problems.found.len() > before
+    problems.len() > before
 }
 
-fn report_anchor(position: SourcePosition, problems: &mut Problems) {
+fn report_anchor(position: SourcePosition, problems: &Problems) {
     problems
         .error("yaml-anchor", ProblemTarget::Place(position), "YAML anchors and aliases are not read here")
         .help("write the value out where it is needed; put text that begins with `&` or `*` in quotes");
@@ -100,7 +96,7 @@ fn report_syntax_error(
     yaml: &str,
     first_line: usize,
     error: &serde_yaml::Error,
-    problems: &mut Problems,
+    problems: &Problems,
 ) {
     let positions = SourcePositions::parse(yaml, first_line);
     for (path, position) in &positions.duplicates {

@@ -9,7 +9,7 @@ pub(crate) fn report(
     first_line: usize,
     error: &serde_yaml::Error,
     positions: &SourcePositions,
-    problems: &mut Problems,
+    problems: &Problems,
 ) {
     let position = error_position(error, first_line, positions);
     let line = yaml.lines().nth(position.line.saturating_sub(first_line)).unwrap_or_default();
@@ -18,18 +18,16 @@ pub(crate) fn report(
         .or_else(|| unquoted_colon(yaml, first_line, position))
         .or_else(|| reserved_character(line, position))
         .unwrap_or_else(|| generic_mistake(error, position));
-    let problem =
-        problems.error(mistake.code, ProblemTarget::Place(mistake.position), mistake.message);
-    if let Some(help) = mistake.help {
-        problem.help(help);
-    }
+    problems
+        .error(mistake.code, ProblemTarget::Place(mistake.position), mistake.message)
+        .help(mistake.help);
 }
 
 struct YamlMistake {
     code: &'static str,
     position: SourcePosition,
     message: String,
-    help: Option<String>,
+    help: String,
 }
 
 fn error_position(
@@ -65,7 +63,7 @@ fn tab_indentation(yaml: &str, first_line: usize, position: SourcePosition) -> O
         code: "tab-indentation",
         position: SourcePosition::at(found + first_line, column),
         message: "a tab is used for indentation, and YAML takes only spaces".to_owned(),
-        help: Some("replace the tab by two spaces".to_owned()),
+        help: "replace the tab by two spaces".to_owned(),
     })
 }
 
@@ -89,7 +87,7 @@ fn unquoted_star(line: &str, position: SourcePosition) -> Option<YamlMistake> {
         code: "yaml-anchor",
         position,
         message: "a bare `*` is an alias in YAML, which is not read here".to_owned(),
-        help: Some("put it in quotes: `\"*\"`".to_owned()),
+        help: "put it in quotes: `\"*\"`".to_owned(),
     })
 }
 
@@ -117,7 +115,7 @@ fn unquoted_colon(yaml: &str, first_line: usize, position: SourcePosition) -> Op
             message: format!(
                 "the value of `{name}` has a colon in it, which YAML reads as a new key"
             ),
-            help: Some(format!("put it in quotes: `{name}: {}`", quoted(text))),
+            help: format!("put it in quotes: `{name}: {}`", quoted(text)),
         })
     })
 }
@@ -131,7 +129,7 @@ fn reserved_character(line: &str, position: SourcePosition) -> Option<YamlMistak
         code: "yaml-syntax",
         position,
         message: format!("a value cannot begin with `{first}` in YAML"),
-        help: Some(format!("put it in quotes: `{}: {}`", key.trim(), quoted(text))),
+        help: format!("put it in quotes: `{}: {}`", key.trim(), quoted(text)),
     })
 }
 
@@ -142,9 +140,7 @@ fn generic_mistake(error: &serde_yaml::Error, position: SourcePosition) -> YamlM
         code: "yaml-syntax",
         position,
         message: format!("this is not YAML: {reason}"),
-        help: Some(
-            "check quotes, brackets and indentation on this line and the one above".to_owned(),
-        ),
+        help: "check quotes, brackets and indentation on this line and the one above".to_owned(),
     }
 }
 
