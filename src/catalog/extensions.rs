@@ -11,10 +11,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::diagnostic::{Diagnostic, Severity};
-use super::extension_servers::{self, Visibility};
 use super::load::{display_path, file_error, read_text};
 use crate::catalog::model::ServerEntry;
-use crate::catalog::parse::{JsonCheck, member};
+use crate::catalog::parse::{FileFormat, JsonCheck, member, parse_json_entry};
 use crate::store::FileDependencies;
 use crate::util::{AgentName, SpannedKind, SpannedMember, SpannedValue};
 
@@ -36,6 +35,11 @@ const MANIFEST_KEYS: [&str; 12] = [
     "settings",
     "themes",
 ];
+/// Keys of a server that have no effect behind the gateway. `trust` is a key of the `gemini-extension.json` format; it is
+/// ignored, because it is set in agent files.
+const MANIFEST_ONLY_KEYS: [&str; 2] = ["visibility", "trust"];
+/// Keys of a server that have an effect behind the gateway only, which checks them.
+const GATEWAY_KEYS: [&str; 3] = ["description", "pin", "start"];
 
 /// An extension. Without agents and servers if its manifest has errors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -78,6 +82,16 @@ pub struct ExtensionServer {
     line: u32,
 }
 
+/// Agents that may use a server of an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Visibility {
+    /// All agents that the gateway rules grant it to.
+    Public,
+    /// Only the agents of the extension.
+    Private,
+}
+
 impl Extension {
     pub fn has_errors(&self) -> bool {
         self.diagnostics.iter().any(Diagnostic::is_error)
@@ -101,8 +115,14 @@ pub(crate) fn load(root: &Path, agents: &[String], servers: &BTreeSet<String>) -
         .filter_map(|item| read_extension(root, &item.path()))
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
-    remove_duplicate_agents(root, &mut found, agents);
-    remove_duplicate_servers(root, &mut found, servers);
+    let owner = |name: &String| (name.to_lowercase(), vec![format!("agents/{name}/agent.md")]);
+    remove_duplicates(root, &mut found, agents.iter().map(owner).collect(), |found| {
+        &mut found.agents
+    });
+    let owner = |name: &String| (name.clone(), vec![".mcp.json".to_owned()]);
+    remove_duplicates(root, &mut found, servers.iter().map(owner).collect(), |found| {
+        &mut found.servers
+    });
     found
 }
 
@@ -189,111 +209,140 @@ fn read_manifest(root: &Path, text: &str, shown: &Path, extension: &mut Extensio
         && let Some(members) = check.object(&value, "the file")
         && let Ok(Value::Object(values)) = serde_json::from_str(text)
     {
-        warn_about_keys(members, &mut check);
-        check_name(members, value.line, extension, &mut check);
-        let dirs = ExtensionDirs { root, dir: &extension.dir };
-        extension.servers = read_servers(members, &values, &dirs, &mut check);
-        extension.agents = read_agents(members, &dirs, &mut check);
+        let mut manifest = ManifestReader { root, dir: &extension.dir, members, check: &mut check };
+        manifest.check_keys(&extension.name, value.line);
+        extension.servers = manifest.read_servers(&values);
+        extension.agents = manifest.read_agents();
     }
     extension.diagnostics.extend(check.found);
 }
 
-/// Directories that placeholders in a manifest refer to.
-pub(crate) struct ExtensionDirs<'p> {
-    pub(crate) root: &'p Path,
-    pub(crate) dir: &'p Path,
+/// Reader of the members of one manifest.
+struct ManifestReader<'m, 'f> {
+    root: &'m Path,
+    dir: &'m Path,
+    members: &'m [SpannedMember],
+    check: &'m mut JsonCheck<'f>,
 }
 
-fn warn_about_keys(members: &[SpannedMember], check: &mut JsonCheck<'_>) {
-    for member in members.iter().filter(|member| !MANIFEST_KEYS.contains(&member.key.as_str())) {
-        let message = format!("unknown key `{}`", member.key);
-        check.warning("unknown-key", member.line, message, "it has no effect");
+impl ManifestReader<'_, '_> {
+    fn check_keys(&mut self, extension: &str, line: u32) {
+        for member in self.members.iter().filter(|one| !MANIFEST_KEYS.contains(&one.key.as_str())) {
+            let message = format!("unknown key `{}`", member.key);
+            self.check.warning("unknown-key", member.line, message, "it has no effect");
+        }
+        self.check.required_text(self.members, "name", line);
+        if let Some((line, written)) = text(self.members, "name")
+            && written != extension
+        {
+            let message = format!("`{written}` lies in the folder `{extension}`");
+            self.check.error("name-mismatch", line, message, "give both the same name");
+        }
     }
-}
 
-fn check_name(
-    members: &[SpannedMember],
-    line: u32,
-    extension: &Extension,
-    check: &mut JsonCheck<'_>,
-) {
-    check.required_text(members, "name", line);
-    let Some(name) = member(members, "name") else { return };
-    if let SpannedKind::String(written) = &name.value.kind
-        && *written != extension.name
-    {
-        let message = format!("`{written}` lies in the folder `{}`", extension.name);
-        check.error("name-mismatch", name.line, message, "give both the same name");
+    fn read_servers(&mut self, values: &Map<String, Value>) -> Vec<ExtensionServer> {
+        let Some(servers) = member(self.members, "mcpServers") else { return Vec::new() };
+        let mut read = Vec::new();
+        for server in self.check.object(&servers.value, "`mcpServers`").unwrap_or_default() {
+            let written = values.get("mcpServers").and_then(|all| all.get(&server.key));
+            match written.map(|written| self.read_server(&server.key, server.line, written)) {
+                None => {}
+                Some(Ok(server)) => read.push(server),
+                Some(Err(problem)) => {
+                    let message = format!("the server `{}` cannot be used: {problem}", server.key);
+                    self.check.error("invalid-server", server.line, message, "");
+                }
+            }
+        }
+        read
     }
-}
 
-fn read_servers(
-    members: &[SpannedMember],
-    values: &Map<String, Value>,
-    dirs: &ExtensionDirs<'_>,
-    check: &mut JsonCheck<'_>,
-) -> Vec<ExtensionServer> {
-    let Some(servers) = member(members, "mcpServers") else { return Vec::new() };
-    let lined = check.object(&servers.value, "`mcpServers`").unwrap_or_default();
-    let mut read = Vec::new();
-    for server in lined {
-        let written = values.get("mcpServers").and_then(|all| all.get(&server.key));
-        let Some(written) = written else { continue };
-        match extension_servers::parse_server(&server.key, written, dirs) {
-            Ok((visibility, entry, written)) => read.push(ExtensionServer {
-                name: server.key.clone(),
-                visibility,
-                entry,
-                mcp_json_entry: written,
-                line: server.line,
-            }),
-            Err(problem) => {
-                let message = format!("the server `{}` cannot be used: {problem}", server.key);
-                check.error("invalid-server", server.line, message, "");
+    fn read_server(
+        &self,
+        name: &str,
+        line: u32,
+        written: &Value,
+    ) -> Result<ExtensionServer, String> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) || name.contains("__") {
+            return Err("its name has letters, digits, `-` and `_`, and no `__`".to_owned());
+        }
+        let Value::Object(written) = written else {
+            return Err("its entry is no object".to_owned());
+        };
+        let mut entry = self.resolve_placeholders(written);
+        let visibility = match entry.get("visibility").map(Value::as_str) {
+            None | Some(Some("public")) => Visibility::Public,
+            Some(Some("private")) => Visibility::Private,
+            Some(_) => return Err("`visibility` is `public` or `private`".to_owned()),
+        };
+        entry.retain(|key, _| !MANIFEST_ONLY_KEYS.contains(&key.as_str()));
+        if let Some(url) = entry.shift_remove("httpUrl") {
+            entry.entry("url").or_insert(url);
+        }
+        let mut own = entry.clone();
+        own.retain(|key, _| !GATEWAY_KEYS.contains(&key.as_str()));
+        let own = Value::Object(own);
+        let server = parse_json_entry(name, &own, FileFormat::Manifest, &mut Vec::new())
+            .map_err(|mistake| mistake.message)?;
+        let (name, mcp_json_entry) = (name.to_owned(), Value::Object(entry));
+        Ok(ExtensionServer { name, visibility, entry: server, mcp_json_entry, line })
+    }
+
+    /// Replaces `${extensionPath}`, `${workspacePath}`, `${/}` and `${pathSeparator}`, which both manifest formats use.
+    fn resolve_placeholders(&self, entry: &Map<String, Value>) -> Map<String, Value> {
+        entry.iter().map(|(key, value)| (key.clone(), self.resolve_value(value))).collect()
+    }
+
+    fn resolve_value(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => {
+                let text = text
+                    .replace("${extensionPath}", &self.dir.to_string_lossy())
+                    .replace("${workspacePath}", &self.root.to_string_lossy())
+                    .replace("${/}", "/")
+                    .replace("${pathSeparator}", "/");
+                Value::String(text)
+            }
+            Value::Array(items) => items.iter().map(|item| self.resolve_value(item)).collect(),
+            Value::Object(members) => Value::Object(self.resolve_placeholders(members)),
+            other => other.clone(),
+        }
+    }
+
+    fn read_agents(&mut self) -> Vec<ExtensionAgent> {
+        let Some(agents) = member(self.members, "agents") else { return Vec::new() };
+        let list = self.check.list(&agents.value, "`agents`").unwrap_or_default();
+        list.iter().filter_map(|agent| self.read_agent(agent)).collect()
+    }
+
+    fn read_agent(&mut self, agent: &SpannedValue) -> Option<ExtensionAgent> {
+        let members = self.check.object(agent, "an agent of the extension")?;
+        self.check.required_text(members, "name", agent.line);
+        self.check.required_text(members, "path", agent.line);
+        let (_, name) = text(members, "name")?;
+        let (line, path) = text(members, "path")?;
+        if let Err(error) = name.parse::<AgentName>() {
+            self.check.error("invalid-name", agent.line, error.to_string(), "");
+            return None;
+        }
+        match resolve_agent_file(self.dir, path) {
+            Ok(file) => Some(ExtensionAgent { name: name.to_owned(), file, line: agent.line }),
+            Err(why) => {
+                let message = format!("`{path}` cannot be the agent `{name}`: {why}");
+                let help = "name a file, or a folder with `agent.md`, inside the extension";
+                self.check.error("path-leaves-extension", line, message, help);
+                None
             }
         }
     }
-    read
 }
 
-fn read_agents(
-    members: &[SpannedMember],
-    dirs: &ExtensionDirs<'_>,
-    check: &mut JsonCheck<'_>,
-) -> Vec<ExtensionAgent> {
-    let Some(agents) = member(members, "agents") else { return Vec::new() };
-    let list = check.list(&agents.value, "`agents`").unwrap_or_default();
-    list.iter().filter_map(|agent| read_agent(agent, dirs, check)).collect()
-}
-
-fn read_agent(
-    agent: &SpannedValue,
-    dirs: &ExtensionDirs<'_>,
-    check: &mut JsonCheck<'_>,
-) -> Option<ExtensionAgent> {
-    let members = check.object(agent, "an agent of the extension")?;
-    check.required_text(members, "name", agent.line);
-    check.required_text(members, "path", agent.line);
-    let name = text(members, "name")?;
-    let (line, path) = (member(members, "path")?.line, text(members, "path")?);
-    if let Err(error) = name.parse::<AgentName>() {
-        check.error("invalid-name", agent.line, error.to_string(), "");
-        return None;
-    }
-    match resolve_agent_file(dirs.dir, path) {
-        Ok(file) => Some(ExtensionAgent { name: name.to_owned(), file, line: agent.line }),
-        Err(why) => {
-            let message = format!("`{path}` cannot be the agent `{name}`: {why}");
-            let help = "name a file, or a folder with `agent.md`, inside the extension";
-            check.error("path-leaves-extension", line, message, help);
-            None
-        }
-    }
-}
-
-fn text<'m>(members: &'m [SpannedMember], key: &str) -> Option<&'m str> {
-    match &member(members, key)?.value.kind {
-        SpannedKind::String(text) => Some(text),
+/// Returns the line and the value of a text member.
+fn text<'m>(members: &'m [SpannedMember], key: &str) -> Option<(u32, &'m str)> {
+    let member = member(members, key)?;
+    match &member.value.kind {
+        SpannedKind::String(text) => Some((member.line, text)),
         _ => None,
     }
 }
@@ -313,68 +362,78 @@ fn resolve_agent_file(dir: &Path, path: &str) -> Result<PathBuf, String> {
     if file.is_file() { Ok(file) } else { Err("it is no file".to_owned()) }
 }
 
-/// Removes agents with duplicate names: project agents keep the name, of two extensions neither does.
-fn remove_duplicate_agents(root: &Path, found: &mut [Extension], taken: &[String]) {
-    let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for name in taken {
-        let owner = format!("agents/{name}/agent.md");
-        owners.entry(name.to_lowercase()).or_default().push(owner);
+/// A name that must be unique among all extensions and the project.
+trait UniqueName {
+    /// Returns the name to compare, or `None` if it need not be unique.
+    fn unique_name(&self) -> Option<String>;
+    /// Returns the file that defines the name; `manifest` is that of the extension.
+    fn file<'f>(&'f self, manifest: &'f Path) -> &'f Path;
+    /// Returns the line in the manifest and a description.
+    fn describe(&self) -> (u32, String);
+}
+
+impl UniqueName for ExtensionAgent {
+    fn unique_name(&self) -> Option<String> {
+        Some(self.name.to_lowercase())
     }
-    for extension in &*found {
-        for agent in &extension.agents {
-            let owner = display_path(root, &agent.file).display().to_string();
-            owners.entry(agent.name.to_lowercase()).or_default().push(owner);
-        }
+
+    fn file<'f>(&'f self, _manifest: &'f Path) -> &'f Path {
+        &self.file
     }
-    for extension in found {
-        let (agents, file) = (std::mem::take(&mut extension.agents), extension.file.clone());
-        for agent in agents {
-            let own = display_path(root, &agent.file).display().to_string();
-            match other_owners(&owners, &agent.name.to_lowercase(), &own) {
-                Some(others) => {
-                    let what = format!("the agent `{}` is there twice: here", agent.name);
-                    extension
-                        .diagnostics
-                        .push(duplicate_name(root, &file, agent.line, &what, &own, &others));
-                }
-                None => extension.agents.push(agent),
-            }
-        }
+
+    fn describe(&self) -> (u32, String) {
+        (self.line, format!("the agent `{}`", self.name))
     }
 }
 
-/// Removes public servers with duplicate names. Private servers may share names.
-fn remove_duplicate_servers(root: &Path, found: &mut [Extension], taken: &BTreeSet<String>) {
-    let public = |server: &ExtensionServer| server.visibility == Visibility::Public;
-    let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for name in taken {
-        owners.entry(name.clone()).or_default().push(".mcp.json".to_owned());
+/// Private servers may share names.
+impl UniqueName for ExtensionServer {
+    fn unique_name(&self) -> Option<String> {
+        (self.visibility == Visibility::Public).then(|| self.name.clone())
     }
-    for extension in &*found {
-        let own = display_path(root, &extension.file).display().to_string();
-        for server in extension.servers.iter().filter(|server| public(server)) {
-            owners.entry(server.name.clone()).or_default().push(own.clone());
+
+    fn file<'f>(&'f self, manifest: &'f Path) -> &'f Path {
+        manifest
+    }
+
+    fn describe(&self) -> (u32, String) {
+        (self.line, format!("the server `{}`", self.name))
+    }
+}
+
+/// Removes items with duplicate names: the project keeps the name, of two extensions neither does.
+/// `owners` has the files of the project that own a name.
+fn remove_duplicates<T: UniqueName>(
+    root: &Path,
+    found: &mut [Extension],
+    mut owners: BTreeMap<String, Vec<String>>,
+    items: fn(&mut Extension) -> &mut Vec<T>,
+) {
+    let shown = |path: &Path| display_path(root, path).display().to_string();
+    for extension in &mut *found {
+        let manifest = extension.file.clone();
+        for item in items(extension).iter() {
+            if let Some(name) = item.unique_name() {
+                owners.entry(name).or_default().push(shown(item.file(&manifest)));
+            }
         }
     }
     for extension in found {
-        let (servers, file) = (std::mem::take(&mut extension.servers), extension.file.clone());
-        let own = display_path(root, &file).display().to_string();
-        for server in servers {
-            match other_owners(&owners, &server.name, &own).filter(|_| public(&server)) {
-                Some(others) => {
-                    let what = format!("the server `{}` is there twice: here", server.name);
-                    extension.diagnostics.push(duplicate_name(
-                        root,
-                        &file,
-                        server.line,
-                        &what,
-                        &own,
-                        &others,
-                    ));
-                }
-                None => extension.servers.push(server),
+        let manifest = display_path(root, &extension.file);
+        let mut check = JsonCheck::new(&manifest);
+        let file = extension.file.clone();
+        items(extension).retain(|item| {
+            let own = shown(item.file(&file));
+            let others = item.unique_name().and_then(|name| other_owners(&owners, &name, &own));
+            if let Some(others) = &others {
+                let (line, what) = item.describe();
+                let message = format!("{what} is there twice: here (`{own}`) and in `{others}`");
+                let help = "rename one of them; this one is left out";
+                check.error("duplicate-name", line, message, help);
             }
-        }
+            others.is_none()
+        });
+        extension.diagnostics.extend(check.found);
     }
 }
 
@@ -386,19 +445,4 @@ fn other_owners(owners: &BTreeMap<String, Vec<String>>, name: &str, own: &str) -
     let at = others.iter().position(|owner| *owner == own)?;
     others.remove(at);
     (!others.is_empty()).then(|| others.join("` and `"))
-}
-
-fn duplicate_name(
-    root: &Path,
-    file: &Path,
-    line: u32,
-    what: &str,
-    own: &str,
-    others: &str,
-) -> Diagnostic {
-    let shown = display_path(root, file);
-    let mut check = JsonCheck::new(&shown);
-    let message = format!("{what} (`{own}`) and in `{others}`");
-    check.error("duplicate-name", line, message, "rename one of them; this one is left out");
-    check.found.pop().unwrap_or_else(|| file_error(&shown, "duplicate-name", what.to_owned()))
 }

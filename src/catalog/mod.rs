@@ -4,7 +4,6 @@
 
 mod diagnostic;
 mod effective;
-mod extension_servers;
 mod extensions;
 mod live;
 mod load;
@@ -23,8 +22,9 @@ pub use snapshot::{AgentState, Snapshot};
 
 pub(crate) use diagnostic::{Diagnostic, Severity};
 pub(crate) use effective::{EffectiveSetting, SettingSource, effective_settings, rule_line};
-pub(crate) use extension_servers::Visibility;
-pub(crate) use extensions::{EXTENSION_MANIFESTS, Extension, extension_manifests, public_servers};
+pub(crate) use extensions::{
+    EXTENSION_MANIFESTS, Extension, Visibility, extension_manifests, public_servers,
+};
 pub(crate) use model::{
     AgentOrigin, AllowedCallers, ArgumentLogging, AuditRule, HttpTransportKind, IdentityRule,
     Limits, OAuthConfig, OnFailure, Orchestration, Pinning, ServerEntry, ServerIsolation,
