@@ -1,6 +1,6 @@
 //! Effective settings of an agent, each with its source.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -68,20 +68,27 @@ struct KeyLines {
 
 impl KeyLines {
     fn of_agent(settings: &Settings, agent: &Agent) -> Self {
-        let file = display_path(&settings.root, &agent.file);
-        let text = read_text(&settings.root, &agent.file, &file, &mut FileDependencies::default());
-        let text = text.ok().flatten().unwrap_or_default();
-        let positions = front_matter::split(&text, &mut Problems::default())
-            .map(|parts| SourcePositions::parse(parts.yaml, parts.first_line));
-        Self { file, positions: positions.unwrap_or_default() }
+        Self::read(settings, &agent.file, |text| {
+            let parts = front_matter::split(text, &Problems::default());
+            parts.map(|parts| SourcePositions::parse(parts.yaml, parts.first_line))
+        })
     }
 
     fn of_defaults(settings: &Settings) -> Self {
-        let path = settings.defaults_file();
-        let file = display_path(&settings.root, &path);
-        let text = read_text(&settings.root, &path, &file, &mut FileDependencies::default());
-        let text = text.ok().flatten().unwrap_or_default();
-        Self { file, positions: SourcePositions::parse(&text, 1) }
+        Self::read(settings, &settings.defaults_file(), |text| {
+            Some(SourcePositions::parse(text, 1))
+        })
+    }
+
+    fn read(
+        settings: &Settings,
+        path: &Path,
+        parse: impl FnOnce(&str) -> Option<SourcePositions>,
+    ) -> Self {
+        let file = display_path(&settings.root, path);
+        let text = read_text(&settings.root, path, &file, &mut FileDependencies::default());
+        let positions = parse(&text.ok().flatten().unwrap_or_default()).unwrap_or_default();
+        Self { file, positions }
     }
 
     fn source(&self, key: &str) -> Option<SettingSource> {

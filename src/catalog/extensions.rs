@@ -115,14 +115,10 @@ pub(crate) fn load(root: &Path, agents: &[String], servers: &BTreeSet<String>) -
         .filter_map(|item| read_extension(root, &item.path()))
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
-    let owner = |name: &String| (name.to_lowercase(), vec![format!("agents/{name}/agent.md")]);
-    remove_duplicates(root, &mut found, agents.iter().map(owner).collect(), |found| {
-        &mut found.agents
-    });
-    let owner = |name: &String| (name.clone(), vec![".mcp.json".to_owned()]);
-    remove_duplicates(root, &mut found, servers.iter().map(owner).collect(), |found| {
-        &mut found.servers
-    });
+    let own = |name: &String| (name.to_lowercase(), format!("agents/{name}/agent.md"));
+    remove_duplicates(root, &mut found, agents.iter().map(own), |found| &mut found.agents);
+    let own = |name: &String| (name.clone(), ".mcp.json".to_owned());
+    remove_duplicates(root, &mut found, servers.iter().map(own), |found| &mut found.servers);
     found
 }
 
@@ -402,14 +398,18 @@ impl UniqueName for ExtensionServer {
 }
 
 /// Removes items with duplicate names: the project keeps the name, of two extensions neither does.
-/// `owners` has the files of the project that own a name.
+/// `project` has the names of the project and the files that own them.
 fn remove_duplicates<T: UniqueName>(
     root: &Path,
     found: &mut [Extension],
-    mut owners: BTreeMap<String, Vec<String>>,
+    project: impl Iterator<Item = (String, String)>,
     items: fn(&mut Extension) -> &mut Vec<T>,
 ) {
     let shown = |path: &Path| display_path(root, path).display().to_string();
+    let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, owner) in project {
+        owners.entry(name).or_default().push(owner);
+    }
     for extension in &mut *found {
         let manifest = extension.file.clone();
         for item in items(extension).iter() {

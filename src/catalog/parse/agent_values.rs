@@ -86,7 +86,7 @@ pub(super) fn read_cwd(node: &Node<'_>, agent: &mut Agent) {
 
 pub(super) fn read_add_dirs(node: &Node<'_>, agent: &mut Agent) {
     let items = node.items_or_text().unwrap_or_default();
-    agent.add_dirs = items.iter().filter_map(|item| item.filled_template()).collect();
+    agent.add_dirs = items.iter().filter_map(Node::filled_template).collect();
 }
 
 pub(super) fn read_env(node: &Node<'_>, agent: &mut Agent) {

@@ -89,18 +89,15 @@ fn fenced_text<'t>(text: &'t str, problems: &Problems) -> Option<&'t str> {
 
 fn report_missing(text: &str, first: &str, problems: &Problems) {
     let fence = text.lines().position(|line| line.trim_end() == FENCE);
-    let (position, message) = if first.trim() == FENCE {
-        (SourcePosition::at(1, 1), "the first `---` is indented, so this is no front matter")
+    let message = if first.trim() == FENCE {
+        "the first `---` is indented, so this is no front matter"
     } else if first.trim().is_empty() && fence.is_some() {
-        (
-            SourcePosition::at(1, 1),
-            "something stands before the first `---`, so this is no front matter",
-        )
+        "something stands before the first `---`, so this is no front matter"
     } else {
-        (SourcePosition::at(1, 1), "there is no front matter: the first line is not `---`")
+        "there is no front matter: the first line is not `---`"
     };
     problems
-        .error("missing-front-matter", ProblemTarget::Place(position), message)
+        .error("missing-front-matter", ProblemTarget::Place(SourcePosition::START), message)
         .help("begin with `---`, then `description: \"…\"`, then another `---`, then the prompt");
 }
 

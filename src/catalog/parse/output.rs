@@ -3,15 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use serde_json::Value as Json;
 use serde_yaml::Value;
 
 use super::node::{MappingFields, Node};
-use super::output_schema::compile_schema;
 use crate::catalog::model::{OutputFormat, OutputSpec};
 use crate::store::read_within_root;
 
 const MAX_SCHEMA_BYTES: u64 = 1024 * 1024;
+/// Limits the matching time: patterns come from files and run on model output.
+const MAX_BACKTRACKING: usize = 100_000;
 
 /// Location of a schema file.
 pub(crate) struct SchemaLocation<'p> {
@@ -106,4 +108,14 @@ fn read_file(node: &Node<'_>, name: &str, beside: &SchemaLocation<'_>) -> Option
             None
         }
     }
+}
+
+/// Compiles a JSON Schema 2020-12 with format validation. References are never fetched.
+pub(crate) fn compile_schema(schema: &Json) -> Result<Validator, ValidationError<'static>> {
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .should_validate_formats(true)
+        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKING))
+        .offline()
+        .build(schema)
 }

@@ -345,7 +345,7 @@ fn read_stdio(fields: &MappingFields<'_>, command: &Node<'_>) -> Option<ServerLa
     let args = fields.read("args", Node::items).unwrap_or_default();
     Some(ServerLaunch::Stdio {
         command: command.filled_template()?,
-        args: args.iter().filter_map(|node| node.template()).collect(),
+        args: args.iter().filter_map(Node::template).collect(),
         env: fields.read("env", Node::variables).unwrap_or_default(),
         cwd: fields.read("cwd", Node::template),
     })
@@ -375,7 +375,7 @@ fn read_http(
 /// An unknown key in `auth` is an error: a typo could sign in with the wrong account.
 fn read_oauth(fields: &MappingFields<'_>) -> OAuthConfig {
     let auth = fields.get("auth");
-    let own = auth.as_ref().and_then(|auth| auth.fields());
+    let own = auth.as_ref().and_then(Node::fields);
     let foreign = fields.read("oauth", Node::fields);
     let get = |key: &str| own.as_ref()?.get(key);
     let get_foreign = |key: &str| foreign.as_ref()?.get(key);

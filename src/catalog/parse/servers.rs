@@ -51,11 +51,11 @@ fn from_map<'v>(node: &Node<'v>) -> Vec<NamedServer<'v>> {
 
 fn from_list<'v>(node: &Node<'v>) -> Vec<NamedServer<'v>> {
     let items = node.items().unwrap_or_default();
-    items.into_iter().filter_map(|item| from_item(item)).collect()
+    items.into_iter().filter_map(from_item).collect()
 }
 
 /// Accepts `- github`, `- name: github` and `- github: { … }`.
-fn from_item<'v>(item: Node<'v>) -> Option<NamedServer<'v>> {
+fn from_item(item: Node<'_>) -> Option<NamedServer<'_>> {
     if let Value::String(name) = item.value {
         return Some((name.clone(), item.at(), item));
     }

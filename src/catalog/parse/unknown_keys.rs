@@ -79,7 +79,7 @@ fn report_unknown_key(key: &str, node: &Node<'_>) {
     match nearest {
         Some(nearest) => problem.help(format!("did you mean `{}`?", nearest.name)),
         None => problem.help("it is ignored; `docs/agent-file.md` lists the keys that are read"),
-    };
+    }
 }
 
 /// Returns the key of which `written` is probably a typo; a restricting key if there is one.
