@@ -10,11 +10,11 @@ use super::phase_timings::{PhaseTimings, RunPhase};
 use super::pipeline::Run;
 use super::recorder::RunRecorder;
 use super::register::Registered;
-use super::secrets::{redact, redact_value, server_secrets};
+use super::secrets::server_redactor;
 use super::turn::TurnOutcome;
 use crate::events::ResultFiles;
 use crate::outcome::{Answer, Code, Denial, Failure, Outcome, Report};
-use crate::util::{RunId, Secret, run_blocking};
+use crate::util::{Redactor, RunId, run_blocking};
 
 /// The report of a run while it is collected, for every outcome.
 #[derive(Default)]
@@ -58,10 +58,10 @@ pub(crate) async fn deliver(
     registered: Registered,
     answer: Result<Answer, Failure>,
 ) -> Report {
-    let secrets = server_secrets(&registered.agent);
+    let redactor = server_redactor(&registered.agent);
     let outcome = match answer {
-        Ok(answer) => Outcome::Answered(finish_answer(&run, &registered, &secrets, answer)),
-        Err(failure) => Outcome::Failed(finish_failure(&registered, &secrets, failure)),
+        Ok(answer) => Outcome::Answered(finish_answer(&run, &registered, &redactor, answer)),
+        Err(failure) => Outcome::Failed(finish_failure(&registered, &redactor, failure)),
     };
     run.cancel.cancel();
     let (cost_usd, took_warm_process) = {
@@ -93,12 +93,12 @@ pub(crate) async fn settle(budget: &Arc<RunBudget>, cost_usd: Option<f64>) {
 fn finish_answer(
     run: &Run,
     registered: &Registered,
-    secrets: &[Secret],
+    redactor: &Redactor,
     mut answer: Answer,
 ) -> Answer {
-    let in_text = redact(&mut answer.text, secrets);
+    let in_text = redactor.redact_text(&mut answer.text);
     let output = answer.output.as_mut();
-    if output.is_some_and(|output| redact_value(output, secrets)) | in_text {
+    if output.is_some_and(|output| redactor.redact_value(output)) | in_text {
         let note = "The answer held a secret of the agent's servers; its name stands in its place.";
         run.draft().notes.push(note.to_owned());
     }
@@ -108,14 +108,14 @@ fn finish_answer(
 }
 
 /// Replaces secrets in a failure, which may quote the agent or a server, and names a stop by a person.
-fn finish_failure(registered: &Registered, secrets: &[Secret], mut failure: Failure) -> Failure {
-    redact(&mut failure.message, secrets);
+fn finish_failure(registered: &Registered, redactor: &Redactor, mut failure: Failure) -> Failure {
+    redactor.redact_text(&mut failure.message);
     if let Some(partial) = &mut failure.partial {
-        redact(partial, secrets);
+        redactor.redact_text(partial);
     }
     for error in &mut failure.errors {
         for text in [&mut error.path, &mut error.expected, &mut error.found] {
-            redact(text, secrets);
+            redactor.redact_text(text);
         }
     }
     if registered.registration.as_ref().is_none_or(|entry| !entry.is_stop_requested()) {

@@ -19,7 +19,7 @@ use super::recorder::RunRecorder;
 use super::request::RunRequest;
 use super::run_trace;
 use super::run_trace::RunTrace;
-use super::secrets::server_secrets;
+use super::secrets::server_redactor;
 use super::start_up::{admission_limits, clean_up_after_crash, event_log, forget_unused_sessions};
 use super::status::StatusSender;
 use super::user_hooks::UserHooks;
@@ -35,7 +35,7 @@ use crate::runs::{Admission, AdmissionCounts, RunRegistry, StartupLimiter};
 use crate::sessions::SessionStore;
 use crate::store::check_writable;
 use crate::telemetry::{RunMetrics, RunRow, SpanExporter};
-use crate::util::{Mutex, Redactor, RunId, run_blocking};
+use crate::util::{Mutex, RunId, run_blocking};
 
 /// Limit of the wait for the event log at shutdown.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -210,7 +210,7 @@ impl Orchestrator {
 
     /// Creates the recorder of a run and records `RunQueued`. Shutdown waits for hooks that are still running.
     pub(crate) fn new_recorder(&self, agent: &Arc<Agent>, subject: RunSubject) -> RunRecorder {
-        let redactor = Redactor::new(server_secrets(agent));
+        let redactor = server_redactor(agent);
         let hooks = UserHooks::new(agent, self.settings.root.clone(), self.tasks.clone());
         let trace = self.span_exporter.as_ref().and_then(RunTrace::start);
         RunRecorder::queued(self.events.clone(), redactor, hooks, trace, subject)

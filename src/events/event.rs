@@ -57,7 +57,7 @@ impl Event {
     }
 
     fn new(payload: Map<String, Value>, redactor: &Redactor) -> Self {
-        let Value::Object(mut rest) = redactor.redact(Value::Object(payload)) else {
+        let Value::Object(mut rest) = redactor.redact_event(Value::Object(payload)) else {
             return Self { time: now(), fields: Map::new() };
         };
         let mut fields = Map::new();

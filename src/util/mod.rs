@@ -22,7 +22,7 @@ pub(crate) use json_spans::{
 };
 pub(crate) use line_reader::{LineReader, ReadLine};
 pub(crate) use rate_limiter::RateLimiter;
-pub(crate) use redact::{Redactor, Secret};
+pub(crate) use redact::{Redactor, is_secret_name};
 pub(crate) use sync::{Mutex, run_blocking};
 pub(crate) use text::{nearest_names, one_line, shorten, shorten_cow, strip_control_chars};
 pub(crate) use time::{Timestamp, parse_age};

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::super::pipeline::Run;
-use super::super::secrets::{redact, redact_value, server_secrets};
+use super::super::secrets::server_redactor;
 use super::super::status::StatusSender;
 use super::grant::ApprovalGrant;
 use super::prompt::{ApprovalAnswer, ApprovalPrompt, ApprovalQuestion};
@@ -21,7 +21,7 @@ use crate::claude::{PermissionRequest, summarize_tool};
 use crate::gateway::Gateway;
 use crate::identity::{Caller, KnownBy};
 use crate::policy::Decision;
-use crate::util::{Mutex, Pattern, RunId, Secret, one_line, shorten, strip_control_chars};
+use crate::util::{Mutex, Pattern, Redactor, RunId, one_line, shorten, strip_control_chars};
 
 /// Characters of the arguments that a person is shown: the first 500 and the last 250, because
 /// something harmful could stand at the end.
@@ -34,7 +34,7 @@ pub(crate) struct ApprovalBroker {
     run: RunId,
     caller: String,
     agent: Arc<Agent>,
-    secrets: Vec<Secret>,
+    redactor: Redactor,
     /// May outlive the run: a control request in progress keeps the broker until the process exits.
     status: Weak<StatusSender>,
     prompt: Arc<dyn ApprovalPrompt>,
@@ -83,7 +83,7 @@ impl ApprovalBroker {
             run: run.id,
             caller: run.caller.name.clone(),
             agent: Arc::clone(agent),
-            secrets: server_secrets(agent),
+            redactor: server_redactor(agent),
             status: Arc::downgrade(&run.status),
             prompt: Arc::clone(&run.prompt),
             gateway: Arc::clone(&run.services.gateway),
@@ -133,7 +133,7 @@ impl ApprovalBroker {
 
     fn redacted(&self, input: &Value) -> Value {
         let mut input = input.clone();
-        redact_value(&mut input, &self.secrets);
+        self.redactor.redact_value(&mut input);
         input
     }
 }
@@ -152,7 +152,7 @@ impl<'a> ApprovalCase<'a> {
     fn new(broker: &'a ApprovalBroker, request: &'a PermissionRequest) -> Self {
         let PermissionRequest { tool_name, input, .. } = request;
         let mut summary = summarize_tool(tool_name, input);
-        redact(&mut summary, &broker.secrets);
+        broker.redactor.redact_text(&mut summary);
         let suggested = request.suggested_rule().map(|rule| parse_rule(&rule));
         let rules = suggested.iter().chain(&broker.agent.permissions.ask);
         let grant = ApprovalGrant::for_call(tool_name, input, rules);
@@ -251,11 +251,7 @@ impl<'a> ApprovalCase<'a> {
 
     fn question(&self) -> ApprovalQuestion {
         let agent = &self.broker.agent;
-        let clean = |text: &str| {
-            let mut text = one_line(text);
-            redact(&mut text, &self.broker.secrets);
-            text
-        };
+        let clean = |text: &str| self.broker.redactor.redact(&one_line(text));
         let said = self.request.reason.as_deref().map(|said| shorten(&one_line(said), 200));
         let said = said.filter(|said| !said.is_empty()).map(|said| format!(" (claude: {said})"));
         ApprovalQuestion {

@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::{env, fmt};
 
-use super::server_secrets::ServerSecrets;
 use super::servers::ServerSpec;
 use crate::catalog::{HttpTransportKind, ServerLaunch, Template};
 use crate::gateway::downstream::StdioCommand;
 use crate::process::find_program;
+use crate::util::Redactor;
 
 /// Resolved entry, including secrets.
 pub(crate) enum ServerEndpoint {
@@ -73,7 +73,7 @@ pub(crate) fn resolve(
     spec: &ServerSpec,
     root: &Path,
     lookup: &dyn Fn(&str) -> Option<String>,
-) -> Result<(ServerEndpoint, ServerSecrets), String> {
+) -> Result<(ServerEndpoint, Redactor), String> {
     let seen = RefCell::new(Vec::new());
     let noting = |name: &str| {
         let value = lookup(name)?;
@@ -88,7 +88,7 @@ pub(crate) fn resolve(
         ServerEndpoint::Http(network) => &network.headers,
     };
     secrets.extend(values.iter().map(|(name, value)| (value.clone(), format!("[{name}]"))));
-    Ok((resolved, ServerSecrets::new(secrets)))
+    Ok((resolved, Redactor::new(secrets)))
 }
 
 fn resolve_launch(

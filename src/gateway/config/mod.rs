@@ -3,10 +3,8 @@
 mod active;
 pub(crate) mod endpoint;
 pub(crate) mod reload;
-mod server_secrets;
 mod servers;
 
 pub(crate) use active::{ActiveConfig, ConfigFileReport, NoRules, read_text};
 pub(crate) use endpoint::{HttpEndpoint, ServerEndpoint, resolve};
-pub(crate) use server_secrets::ServerSecrets;
 pub(crate) use servers::{FindingLevel, ServerConfigEntry, ServerSet, ServerSpec};

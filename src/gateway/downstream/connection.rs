@@ -19,14 +19,14 @@ use super::log_forwarder::LogForwarder;
 use super::notifications::{ListChangeCounters, ServerInbox, ServerLogWriter};
 use super::tools::ToolList;
 use crate::catalog::HttpTransportKind;
-use crate::gateway::config::{HttpEndpoint, ServerEndpoint, ServerSecrets};
+use crate::gateway::config::{HttpEndpoint, ServerEndpoint};
 use crate::gateway::downstream::transport::{LineStream, ServerProcess, StdioCommand, http};
 use crate::gateway::oauth::{SignInNeeded, TokenSource};
 use crate::jsonrpc::{
     FrameSink, FrameStream, FrameWriter, LineJson, OnProgress, RpcClient, RpcClientError, RpcError,
     RpcRequest, StreamEnd,
 };
-use crate::util::{Mutex, one_line, shorten};
+use crate::util::{Mutex, Redactor, one_line, shorten};
 
 /// Time from closing stdin to SIGTERM, and limit for reading the rest of the output after the exit.
 const EXIT_GRACE_PERIOD: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ pub(crate) struct DownstreamConnection {
     stale: AtomicBool,
     /// Set after the first response. A server that ends before that counts as broken and gets a backoff.
     has_responded: AtomicBool,
-    secrets: ServerSecrets,
+    secrets: Redactor,
     token_source: Option<Arc<TokenSource>>,
     /// Tool list and the number of list changes at which it was read.
     tools: Mutex<Option<(u64, Arc<ToolList>)>>,
@@ -117,7 +117,7 @@ pub(crate) struct DownstreamCall<'a> {
 pub(crate) struct ConnectRequest {
     pub(crate) server: Arc<str>,
     pub(crate) endpoint: ServerEndpoint,
-    pub(crate) secrets: ServerSecrets,
+    pub(crate) secrets: Redactor,
     pub(crate) changes: Arc<ListChangeCounters>,
     /// Forwarder of log messages to the client, if the client may receive them.
     pub(crate) log_forwarder: Option<Arc<LogForwarder>>,
@@ -641,7 +641,7 @@ pub(crate) mod tests {
         let opening = ConnectRequest {
             server: "s".into(),
             endpoint: ServerEndpoint::Stdio(launch),
-            secrets: ServerSecrets::default(),
+            secrets: Redactor::default(),
             changes: Arc::default(),
             log_forwarder: None,
             token_source: None,

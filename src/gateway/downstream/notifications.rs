@@ -10,9 +10,8 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::log_forwarder::LogForwarder;
-use crate::gateway::config::ServerSecrets;
 use crate::jsonrpc::{Inbound, LineJson, RpcError};
-use crate::util::{Mutex, one_line, shorten};
+use crate::util::{Mutex, Redactor, one_line, shorten};
 
 /// Lines that one [`ServerLogWriter`] logs per connection; later lines are dropped after one warning.
 const MAX_LOGGED_LINES: u32 = 10_000;
@@ -103,13 +102,13 @@ impl ServerInbox {
 #[derive(Clone)]
 pub(crate) struct ServerLogWriter {
     server: Arc<str>,
-    secrets: ServerSecrets,
+    secrets: Redactor,
     line_count: Arc<AtomicU32>,
     rejections: Arc<AtomicU32>,
 }
 
 impl ServerLogWriter {
-    pub(crate) fn new(server: Arc<str>, secrets: ServerSecrets) -> Self {
+    pub(crate) fn new(server: Arc<str>, secrets: Redactor) -> Self {
         Self { server, secrets, line_count: Arc::default(), rejections: Arc::default() }
     }
 

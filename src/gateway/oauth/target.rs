@@ -10,9 +10,8 @@ use super::credentials::CredentialRecord;
 use super::error::SignInError;
 use super::token_source::TokenSource;
 use crate::catalog::{OAuthConfig, ServerLaunch};
-use crate::gateway::config::{
-    HttpEndpoint, ServerEndpoint, ServerSecrets as Hidden, ServerSpec, resolve,
-};
+use crate::gateway::config::{HttpEndpoint, ServerEndpoint, ServerSpec, resolve};
+use crate::util::Redactor;
 
 /// A server with resolved variables and its credential file.
 pub(crate) struct SignInTarget {
@@ -23,7 +22,7 @@ pub(crate) struct SignInTarget {
     pub(crate) written_url: String,
     pub(crate) endpoint: HttpEndpoint,
     pub(crate) oauth: OAuthConfig,
-    pub(crate) secrets: Hidden,
+    pub(crate) secrets: Redactor,
     pub(crate) credential_file: CredentialFile,
 }
 

@@ -103,9 +103,7 @@ fn list_servers_omits_credentials_and_query_of_a_url() {
     assert!(!listed.to_string().contains(SECRET), "{listed}");
 }
 
-/// Expected failure: a secret with `"` or `\` is written to the log in its JSON-escaped form.
 #[test]
-#[should_panic(expected = "defect 24")]
 fn a_secret_that_json_escapes_is_not_logged() {
     let secret = r#"to"k\5ecr3t-value"#;
     let fixture = GatewayContext::new(
@@ -118,7 +116,7 @@ fn a_secret_that_json_escapes_is_not_logged() {
         let logged = fs::read_to_string(&log).unwrap();
         logged.contains("header").then_some(logged)
     });
-    assert!(!logged.contains("5ecr3t-value"), "defect 24: {logged}");
+    assert!(!logged.contains("5ecr3t-value") && logged.contains("[TOKEN]"), "defect 24: {logged}");
 }
 
 #[test]
