@@ -2,8 +2,9 @@
 
 use std::{env, fs, io};
 
+use super::proc_stat::ProcessStat;
 use super::spawn::AGENT_OPTION;
-use super::tree::Stat;
+
 use crate::config::ADJUTANT_AGENT;
 
 /// Limit of the search, in case the process tree keeps changing; far above the number of ancestors of any process.
@@ -28,23 +29,24 @@ pub(crate) fn ancestor_agent() -> io::Result<Option<String>> {
 }
 
 /// Returns this process as numbered by `/proc`, which may belong to an outer pid namespace.
-fn own_process() -> io::Result<Stat> {
+fn own_process() -> io::Result<ProcessStat> {
     let pid = fs::read_link("/proc/self")?;
     let pid = pid.to_str().and_then(|pid| pid.parse().ok());
-    pid.and_then(Stat::read).ok_or_else(|| io::Error::other("/proc does not show this process"))
+    pid.and_then(ProcessStat::read)
+        .ok_or_else(|| io::Error::other("/proc does not show this process"))
 }
 
-fn nearest_ancestor_agent(own: Stat) -> io::Result<Option<String>> {
+fn nearest_ancestor_agent(own: ProcessStat) -> io::Result<Option<String>> {
     let mut child = own;
     for _ in 0..MAX_STEPS {
         if child.parent == 0 {
             return Ok(None);
         }
         let agent = agent_of(child.parent);
-        let parent = Stat::read(child.parent);
+        let parent = ProcessStat::read(child.parent);
         // If the parent exits meanwhile, the child is adopted by its supervisor. If the parent is unchanged, it existed
         // all the time, so the values read belong to it and not to a later process with its pid.
-        match Stat::read(child.pid).filter(|now| now.is_same_process(&child)) {
+        match ProcessStat::read(child.pid).filter(|now| now.is_same_process(&child)) {
             Some(now) if now.parent == child.parent => match (agent, parent) {
                 (Some(agent), _) => return Ok(Some(agent)),
                 (None, Some(parent)) => child = parent,

@@ -124,12 +124,9 @@ impl ProcessHandle {
 
     /// Waits until the process and its descendants are gone. Cancel-safe.
     pub async fn wait(&mut self) -> ProcessEnd {
-        let end = match self.end.wait_for(Option::is_some).await {
-            Ok(end) => end.unwrap_or(ProcessEnd::Lost),
-            Err(_) => ProcessEnd::Lost,
-        };
+        let end = self.end.wait_for(Option::is_some).await.ok().and_then(|end| *end);
         self.stderr.wait_for_end(DRAIN_TIMEOUT).await;
-        end
+        end.unwrap_or(ProcessEnd::Lost)
     }
 
     /// Stops the process and its descendants and waits until they are gone.
@@ -182,7 +179,7 @@ async fn wait_for_end(
             warn_about_survivors(run, leftover);
             ProcessEnd::Exited(code)
         }
-        Some(SupervisorEvent::Signaled { signal, survivors: leftover }) => {
+        Some(SupervisorEvent::Signaled { signal, leftover }) => {
             warn_about_survivors(run, leftover);
             ProcessEnd::Signaled(signal)
         }

@@ -32,7 +32,7 @@ impl ProcessIdentity {
 /// Returns boot id and start time in clock ticks since boot, because ticks restart with each boot.
 #[cfg(target_os = "linux")]
 fn start_time(pid: u32) -> Option<String> {
-    let stat = super::tree::Stat::read(i32::try_from(pid).ok()?)?;
+    let stat = super::ProcessStat::read(i32::try_from(pid).ok()?)?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot: String = boot.chars().take(8).collect();
     (!stat.is_dead()).then(|| format!("{boot}-{}", stat.start_time))

@@ -5,20 +5,18 @@ use std::path::Path;
 
 /// Returns the available bytes of this machine or control group, whichever is less; `None` if unknown.
 pub(crate) fn available_bytes() -> Option<u64> {
-    let machine = from_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let machine = parse_kib(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
     Some(available_in_cgroup().map_or(machine, |group| group.min(machine)))
 }
 
 /// Returns the resident bytes of a process; `None` if unknown.
 pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1 << 10)
+    parse_kib(&status, "VmRSS:")
 }
 
-fn from_meminfo(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+fn parse_kib(text: &str, field: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1 << 10)
 }
@@ -44,8 +42,8 @@ mod tests {
     #[test]
     fn mem_available_is_parsed() {
         let text = "MemTotal:       24682112 kB\nMemFree:  1 kB\nMemAvailable:   2048 kB\n";
-        assert_eq!(from_meminfo(text), Some(2 << 20));
-        assert_eq!(from_meminfo("MemFree: 1 kB\n"), None);
+        assert_eq!(parse_kib(text, "MemAvailable:"), Some(2 << 20));
+        assert_eq!(parse_kib("MemFree: 1 kB\n", "MemAvailable:"), None);
     }
 
     #[test]

@@ -41,4 +41,3 @@ pub(crate) use hidden_commands::run_hidden_command;
 pub(crate) use proc_stat::ProcessStat;
 pub(crate) use spec::SpawnError;
 pub(crate) use sweep::MarkedProcess;
-pub(crate) use tree::{SignalExt, Stat};

@@ -79,12 +79,12 @@ fn children() -> Vec<u32> {
 }
 
 #[cfg(target_os = "linux")]
-fn become_subreaper() -> io::Result<()> {
+pub(super) fn become_subreaper() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn become_subreaper() -> io::Result<()> {
+pub(super) fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::util::Mutex;
@@ -50,7 +50,7 @@ impl StderrTail {
     /// Calls `listener` with the retained tail and then with each chunk. Only the first listener is kept.
     pub(crate) fn tap(&self, listener: OnStderr) {
         // The lock is held, so that no chunk is missed or reported twice.
-        let mut kept = lock(&self.kept);
+        let mut kept = self.kept.lock();
         listener(kept.make_contiguous());
         let _ = self.tap.set(StderrTap(listener));
     }
@@ -58,7 +58,7 @@ impl StderrTail {
     /// Returns the retained text, without a partial character at its start.
     pub(crate) fn text(&self) -> String {
         let bytes: Vec<u8> =
-            lock(&self.kept).iter().copied().skip_while(|byte| byte & 0xC0 == 0x80).collect();
+            self.kept.lock().iter().copied().skip_while(|byte| byte & 0xC0 == 0x80).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -77,7 +77,7 @@ impl Drop for StderrTail {
 async fn keep_tail(mut stderr: ChildStderr, kept: &Mutex<VecDeque<u8>>, tap: &OnceLock<StderrTap>) {
     let mut chunk = vec![0; TAIL_BYTES];
     while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
-        let mut kept = lock(kept);
+        let mut kept = kept.lock();
         let room = TAIL_BYTES.saturating_sub(count);
         let surplus = kept.len().saturating_sub(room);
         kept.drain(..surplus);
@@ -86,8 +86,4 @@ async fn keep_tail(mut stderr: ChildStderr, kept: &Mutex<VecDeque<u8>>, tap: &On
             listener(chunk.get(..count).unwrap_or_default());
         }
     }
-}
-
-fn lock(kept: &Mutex<VecDeque<u8>>) -> MutexGuard<'_, VecDeque<u8>> {
-    kept.lock()
 }

@@ -29,7 +29,7 @@ use super::spec::SymlinkPolicy;
 use super::supervisor_protocol::{
     COMMAND_BYTES, SpawnRequest, SpawnStage, SupervisorCommand, SupervisorEvent,
 };
-use super::{hidden_commands, supervisor_protocol, tree};
+use super::{hidden_commands, orphans, supervisor_protocol, tree};
 
 /// Grace period after SIGTERM if the server is gone or a signal requested the stop.
 const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(1);
@@ -94,17 +94,16 @@ impl Supervisor {
         let leftover = i32::try_from(self.kill_descendants()).unwrap_or(i32::MAX);
         let (event, code) = match self.exit_status {
             Some(WaitStatus::Exited(_, code)) => (SupervisorEvent::Exited { code, leftover }, code),
-            Some(WaitStatus::Signaled(_, signal, _)) => (
-                SupervisorEvent::Signaled { signal: signal as i32, survivors: leftover },
-                128 + signal as i32,
-            ),
-            _ => (
-                SupervisorEvent::Signaled { signal: Signal::SIGKILL as i32, survivors: leftover },
-                128 + Signal::SIGKILL as i32,
-            ),
+            status => {
+                let signal = match status {
+                    Some(WaitStatus::Signaled(_, signal, _)) => signal as i32,
+                    _ => Signal::SIGKILL as i32,
+                };
+                (SupervisorEvent::Signaled { signal, leftover }, 128 + signal)
+            }
         };
         if let Some(control) = &self.control {
-            let _ = self::send_event(control, event);
+            let _ = send_event(control, event);
         }
         ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
     }
@@ -267,18 +266,9 @@ fn enter_working_dir(request: &SpawnRequest) -> io::Result<()> {
 /// Starts a new session: without a controlling terminal no input can be injected, and Ctrl-C reaches us only once.
 fn create_session() -> io::Result<()> {
     nix::unistd::setsid()?;
-    become_subreaper()
-}
-
-#[cfg(target_os = "linux")]
-fn become_subreaper() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_name(c"adjutant-keep");
-    Ok(nix::sys::prctl::set_child_subreaper(true)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn become_subreaper() -> io::Result<()> {
-    Ok(())
+    orphans::become_subreaper()
 }
 
 /// Starts the exec shim in its own process group and returns once it has executed the program.

@@ -93,7 +93,7 @@ pub(crate) enum SupervisorEvent {
     /// The program exited. Its descendants are gone, except `survivors` many.
     Exited { code: i32, leftover: i32 },
     /// A signal killed the program. Its descendants are gone, except `survivors` many.
-    Signaled { signal: i32, survivors: i32 },
+    Signaled { signal: i32, leftover: i32 },
 }
 
 /// Size of an encoded event.
@@ -107,7 +107,7 @@ impl SupervisorEvent {
             Self::Failed { stage: SpawnStage::Program, errno } => (b'P', errno, 0),
             Self::Failed { stage: SpawnStage::Supervisor, errno } => (b'K', errno, 0),
             Self::Exited { code, leftover } => (b'E', code, leftover),
-            Self::Signaled { signal, survivors: leftover } => (b'G', signal, leftover),
+            Self::Signaled { signal, leftover } => (b'G', signal, leftover),
         };
         let mut bytes = [tag; EVENT_BYTES];
         let numbers = first.to_le_bytes().into_iter().chain(second.to_le_bytes());
@@ -126,7 +126,7 @@ impl SupervisorEvent {
             b'P' => Ok(failed(SpawnStage::Program)),
             b'K' => Ok(failed(SpawnStage::Supervisor)),
             b'E' => Ok(Self::Exited { code: first, leftover: second }),
-            b'G' => Ok(Self::Signaled { signal: first, survivors: second }),
+            b'G' => Ok(Self::Signaled { signal: first, leftover: second }),
             _ => Err(invalid_data()),
         }
     }
@@ -258,7 +258,7 @@ mod tests {
     #[test_case(SupervisorEvent::Started { pid: u32::MAX })]
     #[test_case(SupervisorEvent::Failed { stage: SpawnStage::Program, errno: 2 })]
     #[test_case(SupervisorEvent::Exited { code: 255, leftover: 3 })]
-    #[test_case(SupervisorEvent::Signaled { signal: 9, survivors: 0 })]
+    #[test_case(SupervisorEvent::Signaled { signal: 9, leftover: 0 })]
     fn events_round_trip(event: SupervisorEvent) {
         assert_eq!(SupervisorEvent::from_bytes(event.to_bytes()).unwrap(), event);
     }

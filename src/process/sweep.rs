@@ -6,7 +6,8 @@ use std::{fs, thread};
 
 use nix::sys::signal::Signal;
 
-use super::tree::{self, SignalExt, Stat};
+use super::proc_stat::ProcessStat;
+use super::tree;
 use crate::config::env_vars;
 use crate::util::RunId;
 
@@ -18,7 +19,7 @@ const REQUIRED_EMPTY_SCANS: u32 = 2;
 /// A living process with a run id in its environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MarkedProcess {
-    pub(crate) stat: Stat,
+    pub(crate) stat: ProcessStat,
     pub(crate) run: RunId,
 }
 

@@ -8,35 +8,46 @@ use std::fs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-pub(crate) use super::proc_stat::ProcessStat as Stat;
+use super::proc_stat::ProcessStat;
 
-/// Sends signals to a process identified by pid and start time.
-pub(crate) trait SignalExt {
+impl ProcessStat {
     /// Sends a signal to exactly this process; returns false if it was not sent.
-    fn signal(&self, signal: Signal) -> bool;
-}
+    ///
+    /// Opens the pidfd first and compares the start time afterwards: from then on the pidfd cannot mean another
+    /// process.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
+        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return false };
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+        let is_same = Self::read(self.pid).is_some_and(|now| now.is_same_process(self));
+        let Some(kind) = rustix::process::Signal::from_named_raw(signal as i32) else {
+            return false;
+        };
+        is_same && pidfd_send_signal(handle, kind).is_ok()
+    }
 
-impl SignalExt for Stat {
-    fn signal(&self, signal: Signal) -> bool {
-        pinned::signal(self, signal)
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn signal(&self, _: Signal) -> bool {
+        false
     }
 }
 
 /// Returns all processes by ascending pid.
-pub(crate) fn all_processes() -> impl Iterator<Item = Stat> {
+pub(crate) fn all_processes() -> impl Iterator<Item = ProcessStat> {
     #[cfg(test)]
     tests::PROCESS_TABLE_READS.set(tests::PROCESS_TABLE_READS.get() + 1);
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(Stat::read)
+        .filter_map(ProcessStat::read)
 }
 
 /// Calls `act` for each living descendant of `root` and returns their number.
 ///
 /// Pids ascend, so children forked during the walk are mostly found in the same walk.
-pub(crate) fn for_each_descendant(root: i32, mut act: impl FnMut(&Stat)) -> usize {
+pub(crate) fn for_each_descendant(root: i32, mut act: impl FnMut(&ProcessStat)) -> usize {
     let mut family = HashSet::from([root]);
     let mut alive = 0;
     for process in all_processes() {
@@ -66,35 +77,6 @@ pub(crate) fn signal_descendants(signal: Signal) -> usize {
     })
 }
 
-#[cfg(target_os = "linux")]
-mod pinned {
-    use nix::sys::signal::Signal;
-    use rustix::process::{Pid, PidfdFlags, Signal as Kind, pidfd_open, pidfd_send_signal};
-
-    use super::Stat;
-
-    /// Opens the pidfd first and compares the start time afterwards: from then on the pidfd cannot mean another
-    /// process.
-    pub(crate) fn signal(process: &Stat, signal: Signal) -> bool {
-        let Some(pid) = Pid::from_raw(process.pid) else { return false };
-        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
-        let same = Stat::read(process.pid).is_some_and(|now| now.start_time == process.start_time);
-        let Some(kind) = Kind::from_named_raw(signal as i32) else { return false };
-        same && pidfd_send_signal(handle, kind).is_ok()
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod pinned {
-    use nix::sys::signal::Signal;
-
-    use super::Stat;
-
-    pub(crate) fn signal(_: &Stat, _: Signal) -> bool {
-        false
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -107,8 +89,8 @@ pub(crate) mod tests {
 
     #[test]
     fn f2_a_reused_pid_is_not_signalled() {
-        let own = Stat::read(std::process::id().cast_signed()).unwrap();
-        let earlier = Stat { start_time: own.start_time - 1, ..own };
+        let own = ProcessStat::read(std::process::id().cast_signed()).unwrap();
+        let earlier = ProcessStat { start_time: own.start_time - 1, ..own };
         assert!(!earlier.signal(Signal::SIGKILL), "this test would not go on otherwise");
     }
 }

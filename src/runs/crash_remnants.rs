@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 
 use super::run_registry::{RunEntry, RunRegistry};
 use super::{machine_limit, run_dir, stop};
-use crate::process::{MarkedProcess, Stat, sweep, tree};
+use crate::process::{MarkedProcess, ProcessStat, sweep, tree};
 use crate::util::RunId;
 
 /// Time for processes of a killed server to write their last output; their supervisor gives them 1 s.
@@ -180,7 +180,8 @@ fn supervised_run(pid: i32) -> Option<RunId> {
 /// Returns this process and its ancestors: a cleanup started within a run must not kill its parents.
 fn own_ancestors() -> HashSet<i32> {
     let own = Pid::this().as_raw();
-    let above = |pid: &i32| Stat::read(*pid).map(|stat| stat.parent).filter(|parent| *parent > 0);
+    let above =
+        |pid: &i32| ProcessStat::read(*pid).map(|stat| stat.parent).filter(|parent| *parent > 0);
     std::iter::successors(Some(own), above).collect()
 }
 
@@ -204,8 +205,8 @@ mod tests {
             )
         }
 
-        fn stat(&self) -> Stat {
-            Stat::read(self.0.id().cast_signed()).unwrap()
+        fn stat(&self) -> ProcessStat {
+            ProcessStat::read(self.0.id().cast_signed()).unwrap()
         }
     }
 

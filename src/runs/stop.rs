@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::run_registry::{RunEntry, RunRegistry};
-use crate::process::{ProcessIdentity, SignalExt, Stat};
+use crate::process::{ProcessIdentity, ProcessStat};
 
 /// Time for the server to stop the run with an interrupt and a report, before its supervisor is signalled.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -57,8 +57,8 @@ pub(crate) fn stop_supervisor(supervisor: &ProcessIdentity) -> bool {
 
 /// Sends a signal to exactly this process; returns false if the process is gone.
 fn signal(stamp: &ProcessIdentity, signal: Signal) -> bool {
-    let stat = i32::try_from(stamp.pid).ok().and_then(Stat::read);
-    // INVARIANT: the identity is compared after `Stat::read`, and `signal` compares the start time again.
+    let stat = i32::try_from(stamp.pid).ok().and_then(ProcessStat::read);
+    // INVARIANT: the identity is compared after `ProcessStat::read`, and `signal` compares the start time again.
     stat.is_some_and(|stat| stamp.is_alive() && stat.signal(signal))
 }
 
