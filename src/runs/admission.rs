@@ -3,7 +3,7 @@
 //! Waiting runs are served round robin between agents and first in, first out within an agent.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -93,12 +93,12 @@ impl Admission {
 
     /// Replaces the limits for waiting and future runs. Running ones are not stopped.
     pub(crate) fn set_limits(&self, limits: AdmissionLimits) {
-        lock_state(&self.state).limits = limits;
+        self.state.lock().limits = limits;
         start_waiting(&self.state);
     }
 
     pub(crate) fn counts(&self) -> AdmissionCounts {
-        let locked = lock_state(&self.state);
+        let locked = self.state.lock();
         AdmissionCounts { running: locked.running, waiting: locked.waiting }
     }
 
@@ -113,7 +113,7 @@ impl Admission {
     ) -> Result<Permit, AdmissionError> {
         let running_slot = self.wait_for_slot(agent, per_agent.unwrap_or(u32::MAX)).await?;
         let (floor, machine) = {
-            let locked = lock_state(&self.state);
+            let locked = self.state.lock();
             (locked.limits.memory_floor, locked.limits.machine.clone())
         };
         wait_for_memory(floor).await?;
@@ -130,7 +130,7 @@ impl Admission {
         max_running: u32,
     ) -> Result<RunningSlot, AdmissionError> {
         let (called, place) = {
-            let mut locked = lock_state(&self.state);
+            let mut locked = self.state.lock();
             if locked.can_start_now(agent, max_running) {
                 locked.add_running(agent);
                 return Ok(RunningSlot::new(&self.state, agent));
@@ -265,7 +265,7 @@ impl RunningSlot {
 
 impl Drop for RunningSlot {
     fn drop(&mut self) {
-        lock_state(&self.state).remove_running(&self.agent);
+        self.state.lock().remove_running(&self.agent);
         start_waiting(&self.state);
     }
 }
@@ -279,7 +279,7 @@ struct QueuePosition<'a> {
 
 impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
-        lock_state(self.state).cancel_waiting(self.agent, self.ticket);
+        self.state.lock().cancel_waiting(self.agent, self.ticket);
     }
 }
 
@@ -289,7 +289,7 @@ impl Drop for QueuePosition<'_> {
 fn start_waiting(locked: &Arc<Mutex<AdmissionState>>) {
     loop {
         let called = {
-            let mut open = lock_state(locked);
+            let mut open = locked.lock();
             let Some((agent, waiter)) = open.dequeue() else { return };
             open.add_running(&agent);
             (waiter.start, RunningSlot::new(locked, &agent))
@@ -325,10 +325,6 @@ async fn wait_for_machine_slot(cap: &MachineLimit) -> Option<FileLock> {
             }
         }
     }
-}
-
-fn lock_state(locked: &Mutex<AdmissionState>) -> MutexGuard<'_, AdmissionState> {
-    locked.lock()
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ async fn at_most_max_runs_of_200_run_at_once_and_all_finish() {
     assert!(max_seen.load(Ordering::SeqCst) <= 8, "{max_seen:?} ran at once");
     assert_eq!(admission.counts(), AdmissionCounts { running: 0, waiting: 0 });
     assert!(
-        lock_state(&admission.state).queues.is_empty(),
+        admission.state.lock().queues.is_empty(),
         "nothing is remembered about agents that neither run nor wait"
     );
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -196,7 +196,7 @@ pub struct RunRegistration {
 impl RunRegistration {
     /// Writes the pid and supervisor of the run's process into the entry.
     pub fn set_process(&self, process: &ProcessHandle) {
-        let mut sheet = lock(&self.file);
+        let mut sheet = self.file.lock();
         sheet.entry.pid = Some(process.pid());
         sheet.entry.supervisor = process.supervisor().cloned();
         sheet.write_or_warn();
@@ -204,7 +204,7 @@ impl RunRegistration {
 
     /// Changes the progress. The file is written at most every 250 ms.
     pub fn update(&self, change: impl FnOnce(&mut RunProgress)) {
-        let mut sheet = lock(&self.file);
+        let mut sheet = self.file.lock();
         change(&mut sheet.entry.progress);
         if sheet.written_at.elapsed() >= WRITE_INTERVAL {
             sheet.write_or_warn();
@@ -237,7 +237,7 @@ impl RunRegistration {
 impl Drop for RunRegistration {
     fn drop(&mut self) {
         // A delayed write that comes later finds no file to write.
-        lock(&self.file).file = None;
+        self.file.lock().file = None;
         let _ = remove_file(&self.stop_path);
     }
 }
@@ -264,13 +264,9 @@ impl RegisteredEntry {
 
 async fn write_later(sheet: Arc<Mutex<RegisteredEntry>>) {
     sleep(WRITE_INTERVAL).await;
-    let mut sheet = lock(&sheet);
+    let mut sheet = sheet.lock();
     sheet.is_write_scheduled = false;
     sheet.write_or_warn();
-}
-
-fn lock(sheet: &Mutex<RegisteredEntry>) -> MutexGuard<'_, RegisteredEntry> {
-    sheet.lock()
 }
 
 #[cfg(test)]
