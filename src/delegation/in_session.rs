@@ -232,8 +232,7 @@ fn session_failure(error: &SessionError) -> Failure {
         SessionError::AlreadyRestarted { .. } => {
             (Code::ClaudeFailed, "call it again with `fresh: true`")
         }
-        SessionError::Unknown { .. }
-        | SessionError::Unreadable(_)
+        SessionError::Unreadable(_)
         | SessionError::QueueUnavailable { .. }
         | SessionError::NotSaved(_) => {
             (Code::StoreUnavailable, "a person must make `data/` readable and writable")

@@ -25,12 +25,6 @@ pub enum SessionError {
         /// Name of the session.
         name: SessionName,
     },
-    /// The store has no such session.
-    #[error("there is no conversation `{name}`; `adjutant sessions list` shows those there are")]
-    Unknown {
-        /// Name that was asked for.
-        name: SessionName,
-    },
     /// The store exists but cannot be read, so the state of the session is unknown.
     #[error(transparent)]
     Unreadable(JournalError),

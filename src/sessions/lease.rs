@@ -11,7 +11,7 @@ use super::error::SessionError;
 use super::queue::{QueueWatch, Ticket};
 use super::resume::{ResumeDecision, new_session};
 use super::session::{Session, SessionState};
-use super::session_name::SessionKey;
+use super::session_name::{SessionKey, SessionName};
 use super::store::SessionStore;
 use crate::util::{AgentName, RunId, Timestamp, now};
 
@@ -56,64 +56,43 @@ pub struct CompletedTurn {
 /// A lease on one session: exclusive until it is dropped or the process exits.
 #[derive(Debug)]
 pub struct SessionLease {
-    store: SessionStore,
     request: LeaseRequest,
-    conversation: Session,
-    last_run: Option<RunId>,
-    start: StartMode,
+    decision: ResumeDecision,
     was_restarted: bool,
+    /// Cost that Claude Code restores when it resumes the session, in US dollars; it is part of later totals.
     restored_cost_usd: f64,
-    notes: Vec<String>,
     guard: LeaseGuard,
 }
 
-/// Decision on a session at the start of a lease.
-#[derive(Debug)]
-pub(crate) struct LeaseDecision {
-    pub(crate) decision: ResumeDecision,
-    /// Previous run of the session; `None` if a new session starts.
-    pub(crate) last_run: Option<RunId>,
-    /// Cost that Claude Code restores when it resumes the session, in US dollars; it is part of later
-    /// totals.
-    pub(crate) restored_cost_usd: f64,
+impl LeaseRequest {
+    pub(crate) fn name(&self) -> SessionName {
+        SessionName { agent: self.agent.clone(), key: self.key.clone() }
+    }
 }
 
 impl SessionLease {
     pub(crate) fn new(
-        store: SessionStore,
         request: LeaseRequest,
-        beginning: LeaseDecision,
+        decision: ResumeDecision,
+        restored_cost_usd: f64,
         guard: LeaseGuard,
     ) -> Self {
-        let LeaseDecision { decision, last_run, restored_cost_usd } = beginning;
-        let ResumeDecision { session: conversation, start_mode: start, notes } = decision;
-        let was_restarted = false;
-        Self {
-            store,
-            request,
-            conversation,
-            last_run,
-            start,
-            was_restarted,
-            restored_cost_usd,
-            notes,
-            guard,
-        }
+        Self { request, decision, was_restarted: false, restored_cost_usd, guard }
     }
 
     pub fn session_id(&self) -> Uuid {
-        self.conversation.session_id
+        self.decision.session.session_id
     }
 
     pub fn start_mode(&self) -> StartMode {
-        self.start
+        self.decision.start_mode
     }
 
     /// Returns the previous run of the session.
     ///
     /// A live process that served another run last has missed messages of that run and must not be used.
     pub fn last_run(&self) -> Option<RunId> {
-        self.last_run
+        self.decision.last_run
     }
 
     /// Returns the cost that a resuming `claude` includes in its totals, in US dollars. 0 before Claude
@@ -126,12 +105,12 @@ impl SessionLease {
     ///
     /// A resumed session is not recorded until the run ends: no other process can have it, so none can miss a change.
     pub async fn renew(self, begin: LeaseRequest) -> Result<Self, SessionError> {
-        let Self { store, guard: hold, .. } = self;
-        if let Some(ticket) = &hold.ticket {
+        let store = self.guard.store.clone();
+        if let Some(ticket) = &self.guard.ticket {
             ticket.set_idle(false);
         }
-        let mut lease = store.lease_with(hold, begin).await?;
-        if lease.start == StartMode::Create {
+        let mut lease = store.lease_with(self.guard, begin).await?;
+        if lease.start_mode() == StartMode::Create {
             lease.save().await;
         }
         Ok(lease)
@@ -152,19 +131,19 @@ impl SessionLease {
     ///
     /// Ignored for resumed sessions.
     pub async fn set_session_id(&mut self, id: Uuid) {
-        if self.start == StartMode::Create {
-            self.conversation.session_id = id;
+        if self.decision.start_mode == StartMode::Create {
+            self.decision.session.session_id = id;
             self.save().await;
         }
     }
 
     pub fn session(&self) -> &Session {
-        &self.conversation
+        &self.decision.session
     }
 
     /// Returns the notes for the caller, which become the `note` of the answer.
     pub fn notes(&self) -> &[String] {
-        &self.notes
+        &self.decision.notes
     }
 
     /// Starts the session anew, after Claude Code did not find it.
@@ -176,27 +155,25 @@ impl SessionLease {
     /// [`SessionError::AlreadyRestarted`] at the second call.
     pub async fn restart(&mut self, why: &str) -> Result<Uuid, SessionError> {
         if self.was_restarted {
-            return Err(SessionError::AlreadyRestarted { name: self.conversation.name() });
+            return Err(SessionError::AlreadyRestarted { name: self.decision.session.name() });
         }
         self.was_restarted = true;
         let note = format!(
             "Claude Code no longer has the earlier conversation ({why}), so a new one was begun"
         );
-        let decision =
-            new_session(Some(&self.conversation), &self.request, now_millis(), Some(note));
-        self.conversation = decision.session;
-        self.start = decision.start_mode;
-        self.last_run = None;
+        let mut notes = std::mem::take(&mut self.decision.notes);
+        self.decision = new_session(Some(self.session()), &self.request, now_millis(), Some(note));
+        notes.append(&mut self.decision.notes);
+        self.decision.notes = notes;
         self.restored_cost_usd = 0.0;
-        self.notes.extend(decision.notes);
         self.save().await;
         Ok(self.session_id())
     }
 
     /// Records a completed turn: the session can be resumed. A write error becomes a note.
     pub async fn record_completed(&mut self, turn: CompletedTurn) {
-        self.conversation.state = SessionState::Ready;
-        self.start = StartMode::Resume;
+        self.decision.session.state = SessionState::Ready;
+        self.decision.start_mode = StartMode::Resume;
         self.add_usage(turn);
         self.save().await;
     }
@@ -214,7 +191,7 @@ impl SessionLease {
     }
 
     fn add_usage(&mut self, turn: CompletedTurn) {
-        let conversation = &mut self.conversation;
+        let conversation = &mut self.decision.session;
         conversation.turns = conversation.turns.saturating_add(turn.turns);
         let cost = if turn.cost_usd.is_finite() { turn.cost_usd.max(0.0) } else { 0.0 };
         // Rounded to millionths of a dollar, to keep floating-point noise out of the file.
@@ -223,14 +200,14 @@ impl SessionLease {
     }
 
     pub(crate) async fn save(&mut self) {
-        let notes = self.store.save(self.conversation.clone()).await;
+        let notes = self.guard.store.save(self.session().clone()).await;
         self.add_notes(notes);
     }
 
     pub(crate) fn add_notes(&mut self, notes: impl IntoIterator<Item = String>) {
         for note in notes {
-            if !self.notes.contains(&note) {
-                self.notes.push(note);
+            if !self.decision.notes.contains(&note) {
+                self.decision.notes.push(note);
             }
         }
     }

@@ -35,10 +35,6 @@ impl TicketHolder {
     pub(crate) fn this_process(run: Option<RunId>) -> Self {
         Self { process: std::process::id(), since: now(), run, is_idle: false }
     }
-
-    fn unknown() -> Self {
-        Self { process: 0, since: now(), run: None, is_idle: false }
-    }
 }
 
 impl fmt::Display for TicketHolder {
@@ -104,6 +100,18 @@ impl Ticket {
         }
         Ok(None)
     }
+
+    /// Sets or removes the mark of an idle holder.
+    ///
+    /// A write error is ignored: waiters then use their normal timeout.
+    pub(crate) fn set_idle(&self, is_idle: bool) {
+        let mark = idle_mark_path(&self.dir, &self.queue, self.number);
+        let _ = if is_idle { write_volatile(&mark, b"") } else { remove_file(&mark) };
+    }
+
+    pub(crate) fn watch(&self) -> QueueWatch {
+        QueueWatch { dir: self.dir.clone(), queue: self.queue.clone(), number: self.number }
+    }
 }
 
 /// View of a queue from the position of a ticket.
@@ -120,20 +128,6 @@ impl QueueWatch {
         let numbers = ticket_numbers(&self.dir, &self.queue)?;
         let behind = numbers.into_iter().filter(|number| *number > self.number);
         Ok(first_held(&self.dir, &self.queue, behind)?.is_some())
-    }
-}
-
-impl Ticket {
-    /// Sets or removes the mark of an idle holder.
-    ///
-    /// A write error is ignored: waiters then use their normal timeout.
-    pub(crate) fn set_idle(&self, is_idle: bool) {
-        let mark = idle_mark_path(&self.dir, &self.queue, self.number);
-        let _ = if is_idle { write_volatile(&mark, b"") } else { remove_file(&mark) };
-    }
-
-    pub(crate) fn watch(&self) -> QueueWatch {
-        QueueWatch { dir: self.dir.clone(), queue: self.queue.clone(), number: self.number }
     }
 }
 
@@ -195,5 +189,6 @@ fn idle_mark_path(folder: &Path, queue: &str, number: u64) -> PathBuf {
 }
 
 fn parse_holder(text: &str) -> TicketHolder {
-    serde_json::from_str(text).unwrap_or_else(|_| TicketHolder::unknown())
+    serde_json::from_str(text)
+        .unwrap_or_else(|_| TicketHolder { process: 0, ..TicketHolder::this_process(None) })
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::lease::{LeaseRequest, StartMode};
 use super::session::{Session, SessionState};
-use crate::util::Timestamp;
+use crate::util::{RunId, Timestamp};
 
 /// State of the transcript of a session whose first run did not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) enum TranscriptState {
 pub(crate) struct ResumeDecision {
     pub(crate) session: Session,
     pub(crate) start_mode: StartMode,
+    /// Previous run of a resumed session.
+    pub(crate) last_run: Option<RunId>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -69,6 +71,7 @@ pub(crate) fn new_session(
     ResumeDecision {
         session: conversation,
         start_mode: StartMode::Create,
+        last_run: None,
         notes: note.into_iter().collect(),
     }
 }
@@ -94,7 +97,8 @@ fn resume(known: &Session, begin: &LeaseRequest, at: Timestamp) -> ResumeDecisio
         contract: begin.agent_digest.clone(),
         ..known.clone()
     };
-    ResumeDecision { session: conversation, start_mode: StartMode::Resume, notes }
+    let last_run = Some(known.last_run);
+    ResumeDecision { session: conversation, start_mode: StartMode::Resume, last_run, notes }
 }
 
 /// Explains that a session cannot be resumed from another directory.

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
 use super::error::SessionError;
-use super::lease::{LeaseDecision, LeaseGuard, LeaseRequest, SessionLease, StartMode, now_millis};
+use super::lease::{LeaseGuard, LeaseRequest, SessionLease, StartMode, now_millis};
 use super::queue::{Ticket, TicketHolder, current_holder};
-use super::resume::{TranscriptState, decide};
+use super::resume::{ResumeDecision, TranscriptState, decide};
 use super::session::Session;
 use super::session_name::SessionName;
 use super::table::{SessionChange, SessionMap};
@@ -103,7 +103,7 @@ impl SessionStore {
     ///
     /// Dropping the future gives up the position in the queue.
     pub async fn lease(&self, begin: LeaseRequest) -> Result<SessionLease, SessionError> {
-        let name = SessionName { agent: begin.agent.clone(), key: begin.key.clone() };
+        let name = begin.name();
         let (hold, unshared) = self.acquire(&name, &begin).await?;
         let mut lease = self.lease_with(hold, begin).await?;
         // Recorded also for a resumed session: if this run crashes, the next one sees it as `last_run`.
@@ -114,7 +114,7 @@ impl SessionStore {
 
     /// Predicts the session id of a run without taking a lease. Blocks on file I/O.
     pub fn predict_session_id(&self, begin: &LeaseRequest) -> Uuid {
-        let name = SessionName { agent: begin.agent.clone(), key: begin.key.clone() };
+        let name = begin.name();
         let known = self.known(&name).unwrap_or_default();
         decide(known.as_deref(), begin, now_millis(), transcript_state).session.session_id
     }
@@ -125,15 +125,15 @@ impl SessionStore {
         hold: LeaseGuard,
         begin: LeaseRequest,
     ) -> Result<SessionLease, SessionError> {
-        let name = SessionName { agent: begin.agent.clone(), key: begin.key.clone() };
+        let name = begin.name();
         let store = self.clone();
         let asked = begin.clone();
-        let (beginning, warnings) = run_blocking(move || {
+        let ((decision, restored_cost_usd), warnings) = run_blocking(move || {
             let known = store.known(&name)?;
             Ok((decide_start(known.as_deref(), &asked), store.inner.journal.take_warnings()))
         })
         .await?;
-        let mut lease = SessionLease::new(self.clone(), begin, beginning, hold);
+        let mut lease = SessionLease::new(begin, decision, restored_cost_usd, hold);
         lease.add_notes(warnings);
         Ok(lease)
     }
@@ -362,16 +362,12 @@ impl SessionStore {
     }
 }
 
-/// Decides, and reads the transcript if the decision needs it.
-fn decide_start(known: Option<&Session>, request: &LeaseRequest) -> LeaseDecision {
+/// Decides, and reads the transcript if needed. Also returns the cost that Claude Code restores, in US dollars.
+fn decide_start(known: Option<&Session>, request: &LeaseRequest) -> (ResumeDecision, f64) {
     let decision = decide(known, request, now_millis(), transcript_state);
     let resumed = known.filter(|_| decision.start_mode == StartMode::Resume);
-    let counted_before = resumed.and_then(find_transcript).map_or(0.0, |path| restored_cost(&path));
-    LeaseDecision {
-        last_run: resumed.map(|known| known.last_run),
-        restored_cost_usd: counted_before,
-        decision,
-    }
+    let restored_cost_usd = resumed.and_then(find_transcript).map_or(0.0, |it| restored_cost(&it));
+    (decision, restored_cost_usd)
 }
 
 fn transcript_state(conversation: &Session) -> TranscriptState {
