@@ -64,16 +64,6 @@ pub(crate) struct CostTable {
 }
 
 impl CostTable {
-    fn post(&mut self, payment: &CostEntry) {
-        self.add(CostAccount {
-            day: day_of(payment.time),
-            agent: payment.agent.clone(),
-            session: payment.session.clone(),
-            cost_usd: payment.cost_usd,
-            runs: payment.ended,
-        });
-    }
-
     fn add(&mut self, account: CostAccount) {
         let cost = if account.cost_usd.is_finite() { account.cost_usd } else { 0.0 };
         *self.by_session.entry(account.session.clone()).or_default() += cost;
@@ -97,13 +87,16 @@ impl CostTable {
     }
 
     pub(crate) fn accounts(&self) -> Vec<CostAccount> {
-        let account = |((day, agent, session), (cost, runs)): (&(String, String, String), &_)| {
-            let (day, agent, session) = (day.clone(), agent.clone(), session.clone());
-            let cost: &f64 = cost;
-            // Removes rounding errors of sums of many small numbers.
-            CostAccount { day, agent, session, cost_usd: (cost * 1e9).round() / 1e9, runs: *runs }
-        };
-        self.accounts.iter().map(|(key, (cost, runs))| account((key, &(*cost, *runs)))).collect()
+        let accounts =
+            self.accounts.iter().map(|((day, agent, session), (cost, runs))| CostAccount {
+                day: day.clone(),
+                agent: agent.clone(),
+                session: session.clone(),
+                // Removes rounding errors of sums of many small numbers.
+                cost_usd: (cost * 1e9).round() / 1e9,
+                runs: *runs,
+            });
+        accounts.collect()
     }
 
     /// Combines process sessions of earlier days into one account per day and agent.
@@ -159,7 +152,13 @@ impl State for CostTable {
     }
 
     fn apply(&mut self, payment: &CostEntry) {
-        self.post(payment);
+        self.add(CostAccount {
+            day: day_of(payment.time),
+            agent: payment.agent.clone(),
+            session: payment.session.clone(),
+            cost_usd: payment.cost_usd,
+            runs: payment.ended,
+        });
     }
 
     fn describe(&self) -> String {
