@@ -191,12 +191,9 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
 ///
 /// Not durable: without fsync.
 pub(crate) fn append_line(path: &Path, line: &str) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(line.len() + 1);
-    bytes.extend_from_slice(line.as_bytes());
-    bytes.push(b'\n');
     let mut file =
         OpenOptions::new().append(true).create(true).mode(PRIVATE_FILE_MODE).open(path)?;
-    file.write_all(&bytes)
+    file.write_all(format!("{line}\n").as_bytes())
 }
 
 /// Creates a directory and its missing parents with mode 0700, whatever the umask. An existing one is left as it is.
@@ -244,12 +241,13 @@ pub(super) fn read_versioned(
     path: &Path,
     limit: u64,
 ) -> Result<(Vec<u8>, FileVersion), BoundedReadError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
-        .open(path)?;
-    let (bytes, metadata) = read_open_file(&file, limit)?;
+    let (bytes, metadata) = read_open_file(open_nonblocking(path)?, 0, limit)?;
     Ok((bytes, FileVersion::from_metadata(&metadata)))
+}
+
+/// Reads a file like [`read_bounded`], from `offset` to its end.
+pub(super) fn read_from(path: &Path, offset: u64, limit: u64) -> Result<Vec<u8>, BoundedReadError> {
+    read_open_file(open_nonblocking(path)?, offset, limit).map(|(bytes, _)| bytes)
 }
 
 /// Reads a file like [`read_bounded`]; a symbolic link that leads outside `root` is refused unread.
@@ -259,37 +257,48 @@ pub(crate) fn read_within_root(
     limit: u64,
 ) -> Result<(Vec<u8>, fs::Metadata), BoundedReadError> {
     match open_no_follow(path) {
-        Ok(file) => read_open_file(&file, limit),
+        Ok(file) => read_open_file(file, 0, limit),
         Err(error) if error.raw_os_error() == Some(nix::libc::ELOOP) => {
             let target = path.canonicalize()?;
             if !target.starts_with(root) {
                 return Err(BoundedReadError::EscapesRoot { target });
             }
-            read_open_file(&open_no_follow(&target)?, limit)
+            read_open_file(open_no_follow(&target)?, 0, limit)
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Opens a file with `O_NONBLOCK` (a FIFO does not block) and `O_NOFOLLOW` for the last component.
+/// Opens a file with `O_NONBLOCK`: a FIFO does not block.
+fn open_nonblocking(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits()).open(path)
+}
+
+/// Opens a file with `O_NONBLOCK` and `O_NOFOLLOW` for the last component.
 fn open_no_follow(path: &Path) -> io::Result<File> {
     let flags = nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_NOFOLLOW;
     OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
 }
 
-fn read_open_file(file: &File, limit: u64) -> Result<(Vec<u8>, fs::Metadata), BoundedReadError> {
+fn read_open_file(
+    mut file: File,
+    offset: u64,
+    limit: u64,
+) -> Result<(Vec<u8>, fs::Metadata), BoundedReadError> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(BoundedReadError::NotRegularFile);
     }
-    if metadata.len() > limit {
-        return Err(BoundedReadError::TooLarge { bytes: metadata.len(), limit });
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
+    let within_limit = |bytes| match bytes > limit {
+        true => Err(BoundedReadError::TooLarge { bytes, limit }),
+        false => Ok(()),
+    };
+    let expected = metadata.len().saturating_sub(offset);
+    within_limit(expected)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
     file.take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
-        return Err(BoundedReadError::TooLarge { bytes: bytes.len() as u64, limit });
-    }
+    within_limit(bytes.len() as u64)?;
     Ok((bytes, metadata))
 }
 
@@ -306,6 +315,17 @@ pub enum BoundedReadError {
     /// A symbolic link that leads outside the root.
     #[error("it is a symlink that leaves the project, to `{}`", target.display())]
     EscapesRoot { target: PathBuf },
+}
+
+/// Reads a directory; a missing one is empty.
+pub(super) fn entries_if_exists(
+    dir: &Path,
+) -> io::Result<impl Iterator<Item = io::Result<fs::DirEntry>>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => Ok(Some(entries).into_iter().flatten()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None.into_iter().flatten()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Syncs a directory: fsync of a file does not make its name durable.

@@ -12,10 +12,10 @@
 
 use std::fmt::Debug;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{MutexGuard, Once};
+use std::sync::Once;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -24,7 +24,8 @@ use serde_json::Value;
 
 use super::fault_point::fault_point;
 use super::fs::{
-    BoundedReadError, StagedFile, append_durably, create_private_dir, remove_file, sweep_staged,
+    BoundedReadError, StagedFile, append_durably, create_private_dir, read_from, remove_file,
+    sweep_staged,
 };
 use super::lock::{FileLock, LockError};
 use super::version::FileVersion;
@@ -87,6 +88,7 @@ pub(crate) enum Naming {
 pub(crate) struct Journal<S: State> {
     dir: PathBuf,
     snapshot: PathBuf,
+    /// A panic elsewhere leaves it consistent: `seen` is empty while the files are read or written.
     image: Mutex<Image<S>>,
     sweep: Once,
 }
@@ -126,10 +128,21 @@ struct SnapshotVersion {
 }
 
 /// Reason not to write, although everything could be read.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum WriteObstacle {
     NewerFormat(u64),
     DamagedInPlace(String),
+}
+
+impl WriteObstacle {
+    fn to_error<S: State>(&self) -> JournalError {
+        match self {
+            Self::NewerFormat(found) => {
+                JournalError::NewerFormat { file: format!("{}.json", S::NAME), found: *found }
+            }
+            Self::DamagedInPlace(file) => JournalError::DamagedInPlace { file: file.clone() },
+        }
+    }
 }
 
 /// A file that could not be decoded or is not trusted.
@@ -207,7 +220,7 @@ impl<S: State> Journal<S> {
     ///
     /// Reads only what other processes wrote since the last call.
     pub(crate) fn read<R>(&self, read: impl FnOnce(&S) -> R) -> Result<R, JournalError> {
-        let mut image = self.image();
+        let mut image = self.image.lock();
         // A missing or read-only directory has no lock; without it the newest changes can be missed.
         let lock = self.dir.is_dir().then(|| self.lock()).and_then(Result::ok);
         self.refresh(&mut image, lock.as_ref())?;
@@ -224,7 +237,7 @@ impl<S: State> Journal<S> {
     ///
     /// After an error they are kept in memory and written with the next ones.
     pub(crate) fn append(&self, changes: Vec<S::Change>) -> Result<(), JournalError> {
-        let mut image = self.image();
+        let mut image = self.image.lock();
         for change in changes {
             image.unsaved.retain(|older| !S::replaces(&change, older));
             image.unsaved.push(change);
@@ -234,7 +247,7 @@ impl<S: State> Journal<S> {
 
     /// Returns true if the journal has lines that are not in the snapshot, as of the last access.
     pub(crate) fn needs_compaction(&self) -> bool {
-        self.image().seen.as_ref().is_some_and(|seen| seen.lines > 0)
+        self.image.lock().seen.as_ref().is_some_and(|seen| seen.lines > 0)
     }
 
     /// Writes the changes that are still in memory, and the journal into the snapshot.
@@ -249,12 +262,7 @@ impl<S: State> Journal<S> {
 
     /// Returns what was found damaged since the last call, and what was done about it.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut self.image().warnings)
-    }
-
-    fn image(&self) -> MutexGuard<'_, Image<S>> {
-        // A panic elsewhere leaves the image consistent: `seen` is empty while the files are read or written.
-        self.image.lock()
+        std::mem::take(&mut self.image.lock().warnings)
     }
 
     fn lock(&self) -> Result<FileLock, JournalError> {
@@ -278,7 +286,9 @@ impl<S: State> Journal<S> {
             image.seen = None; // Perhaps the file can be set aside by now.
         }
         self.refresh(image, Some(&lock))?;
-        image.check_obstacle()?;
+        if let Some(obstacle) = &image.obstacle {
+            return Err(obstacle.to_error::<S>());
+        }
         self.write_unsaved(image).map_err(unwritable::<S>)
     }
 
@@ -351,10 +361,12 @@ impl<S: State> Journal<S> {
         let journal = self.journal_path(number);
         match S::NAMING {
             // Replaced and not truncated: it can be a symbolic link.
-            Naming::Single if tail.len() as u64 != length(&journal) => {
-                StagedFile::write_private(&journal, tail)?.commit()?;
+            Naming::Single => {
+                let length = fs::symlink_metadata(&journal).map_or(0, |metadata| metadata.len());
+                if length != tail.len() as u64 {
+                    StagedFile::write_private(&journal, tail)?.commit()?;
+                }
             }
-            Naming::Single => {}
             // Not an error: it is no longer the journal that counts.
             Naming::Numbered => drop(remove_file(&journal)),
         }
@@ -375,7 +387,7 @@ impl<S: State> Journal<S> {
             return Ok(None);
         }
         let (mut state, seen) = {
-            let mut image = self.image();
+            let mut image = self.image.lock();
             if !image.unsaved.is_empty() {
                 self.save(&mut image)?;
             }
@@ -398,7 +410,7 @@ impl<S: State> Journal<S> {
 
     /// Puts a staged snapshot in force, unless another process has compacted meanwhile.
     fn finish_compaction(&self, compaction: StagedCompaction) -> Result<(), JournalError> {
-        let mut image = self.image();
+        let mut image = self.image.lock();
         let lock = self.lock()?;
         self.refresh(&mut image, Some(&lock))?;
         let StagedCompaction { staged, seen } = compaction;
@@ -490,7 +502,7 @@ impl<S: State> Journal<S> {
 
     /// Reads a file from `offset` to its end; `None` if it does not exist.
     fn read_file(path: &Path, offset: u64) -> Result<Option<Vec<u8>>, JournalError> {
-        match read_from(path, offset) {
+        match read_from(path, offset, MAX_FILE_BYTES) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(BoundedReadError::Io(error))
                 if is_missing(&error) && fs::symlink_metadata(path).is_err() =>
@@ -506,18 +518,16 @@ impl<S: State> Journal<S> {
         let number = |name: &str| -> Option<u64> {
             name.strip_prefix(S::NAME)?.strip_prefix('-')?.strip_suffix(".journal")?.parse().ok()
         };
-        let newest = || -> io::Result<u64> {
-            let mut newest = 0;
-            for entry in fs::read_dir(&self.dir)? {
-                newest = newest.max(entry?.file_name().to_str().and_then(number).unwrap_or(0));
-            }
-            Ok(newest)
+        let numbers = || -> io::Result<Vec<u64>> {
+            let names = fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.file_name()));
+            names.filter_map(|name| name.map(|name| number(name.to_str()?)).transpose()).collect()
         };
-        match newest() {
-            Err(error) if !is_missing(&error) => {
+        match numbers() {
+            Ok(numbers) => Ok(numbers.into_iter().max().unwrap_or(0)),
+            Err(error) if is_missing(&error) => Ok(0),
+            Err(error) => {
                 Err(JournalError::Unreadable { file: String::new(), reason: error.into() })
             }
-            newest => Ok(newest.unwrap_or(0)),
         }
     }
 
@@ -583,18 +593,6 @@ impl<S: State> Journal<S> {
     }
 }
 
-impl<S: State> Image<S> {
-    fn check_obstacle(&self) -> Result<(), JournalError> {
-        match self.obstacle.clone() {
-            None => Ok(()),
-            Some(WriteObstacle::NewerFormat(found)) => {
-                Err(JournalError::NewerFormat { file: format!("{}.json", S::NAME), found })
-            }
-            Some(WriteObstacle::DamagedInPlace(file)) => Err(JournalError::DamagedInPlace { file }),
-        }
-    }
-}
-
 impl SnapshotVersion {
     fn of(path: &Path) -> Self {
         let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
@@ -607,11 +605,7 @@ impl SnapshotVersion {
     }
 
     fn is_current(&self, path: &Path) -> bool {
-        match (self.version, current_version(path)) {
-            (Some(seen), Some(found)) => seen.same_metadata(found),
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        }
+        !FileVersion::differs(self.version, current_version(path))
     }
 }
 
@@ -623,13 +617,9 @@ fn decode<S: State>(bytes: &[u8]) -> Decoded<S> {
         Err(_) if bytes.is_empty() => "it is empty".to_owned(),
         Err(reason) => shorten(&one_line(&reason), 200),
     };
-    let number = stated_number(bytes, "journal");
-    match stated_number(bytes, "format").filter(|format| *format > S::FORMAT) {
-        Some(format) => {
-            Decoded { state: S::recover(bytes), number, newer: Some(format), reason: None }
-        }
-        None => Decoded { state: S::recover(bytes), number, newer: None, reason: Some(reason) },
-    }
+    let newer = stated_number(bytes, "format").filter(|format| *format > S::FORMAT);
+    let reason = newer.is_none().then_some(reason);
+    Decoded { state: S::recover(bytes), number: stated_number(bytes, "journal"), newer, reason }
 }
 
 /// Returns a number in the header of a snapshot, also of a torn one.
@@ -658,24 +648,6 @@ fn decode_lines<C: DeserializeOwned>(bytes: &[u8]) -> JournalLines<C> {
     lines
 }
 
-/// Reads a regular file from `offset` to its end; does not block on a FIFO.
-fn read_from(path: &Path, offset: u64) -> Result<Vec<u8>, BoundedReadError> {
-    let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
-    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(BoundedReadError::NotRegularFile);
-    }
-    let bytes = metadata.len().saturating_sub(offset);
-    if bytes > MAX_FILE_BYTES {
-        return Err(BoundedReadError::TooLarge { bytes, limit: MAX_FILE_BYTES });
-    }
-    file.seek(SeekFrom::Start(offset))?;
-    let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
-    file.take(MAX_FILE_BYTES).read_to_end(&mut content)?;
-    Ok(content)
-}
-
 fn next_number<S: State>(number: u64) -> u64 {
     match S::NAMING {
         Naming::Single => 0,
@@ -698,10 +670,6 @@ fn current_version(path: &Path) -> Option<FileVersion> {
 
 fn identity(path: &Path) -> Option<FileVersion> {
     current_version(path).map(FileVersion::identity)
-}
-
-fn length(path: &Path) -> u64 {
-    fs::symlink_metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 fn file_name(path: &Path) -> String {

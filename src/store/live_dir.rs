@@ -11,7 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::fault_point::fault_point;
-use super::fs::{BoundedReadError, create_private_dir, read_bounded, remove_file};
+use super::fs::{
+    BoundedReadError, create_private_dir, entries_if_exists, read_bounded, remove_file,
+};
 use super::lock::FileLock;
 use super::scratch::{create_new_dir, remove_tree, write_volatile};
 
@@ -85,7 +87,7 @@ impl<T: Serialize + DeserializeOwned> LiveDir<T> {
     /// Returns the names of all files that are named like entries; none if there is no directory.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in entries(&self.dir)? {
+        for entry in entries_if_exists(&self.dir)? {
             let name = entry?.file_name();
             names.extend(
                 name.to_str().and_then(|name| name.strip_suffix(".json")).map(str::to_owned),
@@ -167,7 +169,7 @@ pub(crate) fn remove_unowned_dirs(
     is_owned: impl Fn(&str) -> bool,
 ) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
-    for entry in entries(parent)? {
+    for entry in entries_if_exists(parent)? {
         let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
         if kind.is_dir() && is_unowned(&path, &is_owned) && remove_tree(&path).is_ok() {
             removed.push(path);
@@ -183,15 +185,6 @@ fn is_unowned(path: &Path, is_owned: impl Fn(&str) -> bool) -> bool {
         return modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > MIN_STALE_AGE));
     }
     is_owned(&name) && FileLock::try_acquire(&path.join(LOCK_FILE)).is_ok()
-}
-
-/// Reads a directory; a missing one is empty.
-fn entries(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<fs::DirEntry>>> {
-    match fs::read_dir(dir) {
-        Ok(entries) => Ok(Some(entries).into_iter().flatten()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None.into_iter().flatten()),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

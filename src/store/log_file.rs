@@ -5,15 +5,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{self, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::fault_point::fault_point;
-use super::fs::create_private_dir;
+use super::fs::{create_private_dir, parent_dir};
 use super::lock::LockError;
+use super::version::FileVersion;
 
 const HEAD_BYTES: usize = 192;
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
@@ -51,24 +52,21 @@ impl OpenLogFiles {
     }
 }
 
-/// An open file with its device and inode numbers.
+/// An open file with its device and inode number.
 #[derive(Debug)]
 struct OpenLogFile {
     file: File,
-    device: u64,
-    inode: u64,
+    identity: FileVersion,
 }
 
 impl OpenLogFile {
     fn new(file: File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        Ok(Self { device: metadata.dev(), inode: metadata.ino(), file })
+        Ok(Self { identity: FileVersion::from_metadata(&file.metadata()?).identity(), file })
     }
 
     /// Returns true if the path still names this file.
     fn is_still_at(&self, path: &Path) -> bool {
-        fs::metadata(path)
-            .is_ok_and(|named| named.ino() == self.inode && named.dev() == self.device)
+        FileVersion::read(path).is_some_and(|named| named.identity() == self.identity)
     }
 }
 
@@ -92,19 +90,16 @@ impl LogFile {
         wait: LockWait,
         work: impl FnOnce(&mut LockedLogFile<'_>) -> io::Result<R>,
     ) -> Result<R, LockError> {
-        let (slot, timeout) = match wait {
+        let (mut slot, timeout) = match wait {
             LockWait::AtMost(timeout) => {
-                (self.files.lock().map_err(PoisonError::into_inner), timeout)
+                (self.files.lock().unwrap_or_else(PoisonError::into_inner), timeout)
             }
             LockWait::Never => match self.files.try_lock() {
+                Ok(slot) => (slot, Duration::ZERO),
+                Err(sync::TryLockError::Poisoned(slot)) => (slot.into_inner(), Duration::ZERO),
                 Err(sync::TryLockError::WouldBlock) => return Err(held()),
-                Err(sync::TryLockError::Poisoned(poisoned)) => {
-                    (Err(poisoned.into_inner()), Duration::ZERO)
-                }
-                Ok(slot) => (Ok(slot), Duration::ZERO),
             },
         };
-        let mut slot = slot.unwrap_or_else(|slot| slot);
         let mut files = match slot.take() {
             Some(files) if !files.needs_recheck() => files,
             Some(files) if files.head.is_still_at(&self.head_path) => files,
@@ -240,9 +235,7 @@ pub(crate) fn head_path(log: &Path) -> PathBuf {
 }
 
 fn open_files(path: &Path) -> io::Result<OpenLogFiles> {
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        create_private_dir(parent)?;
-    }
+    create_private_dir(parent_dir(path))?;
     let head = OpenOptions::new()
         .read(true)
         .write(true)

@@ -1,16 +1,17 @@
 //! Reads a log with its rotated files, once or as it grows.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 
+use super::fs::{entries_if_exists, parent_dir};
 use super::lock::LockError;
 use super::log_file::with_head;
+use super::version::FileVersion;
 
 /// Longer lines are not lines of a log: writers limit them to less.
 const MAX_LINE_BYTES: u64 = 1 << 20;
@@ -22,7 +23,7 @@ pub(crate) struct LogSegment {
     file: File,
     /// Length when it was opened; what is appended later is not read.
     bytes: u64,
-    device_and_inode: (u64, u64),
+    identity: FileVersion,
     pub(crate) modified: Option<SystemTime>,
 }
 
@@ -45,7 +46,7 @@ impl LogSegment {
         Ok(Some(Self {
             path: path.to_path_buf(),
             bytes: metadata.len(),
-            device_and_inode: (metadata.dev(), metadata.ino()),
+            identity: FileVersion::from_metadata(&metadata).identity(),
             modified: metadata.modified().ok(),
             file,
         }))
@@ -74,10 +75,8 @@ pub(crate) fn open_log(path: &Path) -> io::Result<Vec<LogSegment>> {
     for (_, rotated) in rotated_files(path)? {
         segments.extend(LogSegment::open(&rotated)?);
     }
-    let is_rotated = |current: &LogSegment| {
-        segments.iter().any(|one| one.device_and_inode == current.device_and_inode)
-    };
-    let current = current.filter(|current| !is_rotated(current));
+    let current =
+        current.filter(|current| segments.iter().all(|one| one.identity != current.identity));
     segments.extend(current);
     Ok(segments)
 }
@@ -106,14 +105,9 @@ pub(super) fn last_line(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Returns the rotated files of a log with the number of their last line, oldest first.
 pub(super) fn rotated_files(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = parent_dir(path);
     let mut found = Vec::new();
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
+    for entry in entries_if_exists(dir)? {
         let name = entry?.file_name();
         let number = name.to_str().and_then(|name| rotated_number(name, path));
         found.extend(number.map(|number| (number, dir.join(&name))));
@@ -207,11 +201,8 @@ impl LogFollower {
 
     fn is_current(&self) -> bool {
         let open = self.input.as_ref().and_then(|input| input.get_ref().metadata().ok());
-        match (open, fs::metadata(&self.path)) {
-            (Some(open), Ok(named)) => open.ino() == named.ino() && open.dev() == named.dev(),
-            (None, Err(_)) => true,
-            _ => false,
-        }
+        let open = open.map(|open| FileVersion::from_metadata(&open).identity());
+        open == FileVersion::read(&self.path).map(FileVersion::identity)
     }
 }
 

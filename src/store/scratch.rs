@@ -6,11 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use super::fault_point::fault_point;
+use super::fs::parent_dir;
 
 /// Replaces a file atomically with mode 0600, without fsync: it survives a crash of the process, not of the machine.
 pub(crate) fn write_volatile(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(folder)?;
+    let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(parent_dir(path))?;
     fault_point("volatile: created");
     file.write_all(bytes)?;
     fault_point("volatile: written");
