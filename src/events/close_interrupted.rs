@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::event::{Event, RunSubject};
 use super::log::{EventLog, LOCK_TIMEOUT};
-use super::open_sessions::{identifying_fields, millis, unreported_end_fields};
+use super::open_sessions::{StartedSpan, millis};
 use super::reader::{RecordedEvent, read_containing};
 use crate::util::{Redactor, RunId, Timestamp};
 
@@ -59,28 +59,19 @@ fn closing_events(path: &Path, left: InterruptedRun<'_>, details: Value) -> io::
 pub(crate) struct OpenSpans {
     queued: Option<Timestamp>,
     has_ended: bool,
-    session: Option<SpanStart>,
+    session: Option<StartedSpan>,
     session_id: Option<String>,
     transcript: Option<String>,
     caller: Option<Value>,
-    calls: BTreeMap<String, SpanStart>,
-    native_subagents: BTreeMap<String, SpanStart>,
+    calls: BTreeMap<String, StartedSpan>,
+    native_subagents: BTreeMap<String, StartedSpan>,
     last_seen: Option<Timestamp>,
-}
-
-/// The start of a span, with the fields that its end must repeat.
-struct SpanStart {
-    started_at: Timestamp,
-    identifying_fields: Map<String, Value>,
 }
 
 impl OpenSpans {
     pub(crate) fn apply(&mut self, event: &RecordedEvent) {
         let text = |key| event.text(key).unwrap_or_default().to_owned();
-        let started = || SpanStart {
-            started_at: event.time,
-            identifying_fields: identifying_fields(&event.fields),
-        };
+        let started = || StartedSpan::new(&event.fields, event.time);
         self.last_seen = Some(event.time);
         if let Some(caller) = event.fields.get("caller") {
             self.caller = Some(caller.clone());
@@ -121,18 +112,12 @@ impl OpenSpans {
         reason: &str,
         until: Timestamp,
     ) -> Vec<Map<String, Value>> {
-        let end = |name: &str, started: SpanStart, why: &str| {
-            let mut payload = started.identifying_fields;
-            payload.insert("hook_event_name".to_owned(), name.into());
-            payload.insert("duration_ms".to_owned(), millis(started.started_at, until).into());
-            payload.extend(unreported_end_fields(name, why));
-            payload
-        };
         let calls = std::mem::take(&mut self.calls).into_values();
         let natives = std::mem::take(&mut self.native_subagents).into_values();
-        let calls = calls.map(|call| end("PostToolUseFailure", call, why));
-        let natives = natives.map(|native| end("SubagentStop", native, why));
-        let session = self.session.take().map(|session| end("SessionEnd", session, reason));
+        let calls = calls.map(|call| call.into_end_event("PostToolUseFailure", until, why));
+        let natives = natives.map(|native| native.into_end_event("SubagentStop", until, why));
+        let session = self.session.take();
+        let session = session.map(|session| session.into_end_event("SessionEnd", until, reason));
         calls.chain(natives).chain(session).collect()
     }
 

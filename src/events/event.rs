@@ -33,27 +33,18 @@ pub(crate) struct Event {
     fields: Map<String, Value>,
 }
 
-/// Role of an event as start or end of a span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SpanEdge {
-    /// Starts or ends a span; has reserved space in the queue.
-    StartOrEnd,
-    /// Neither.
-    Other,
-}
-
 impl Event {
     /// Creates an event of Claude Code's own agents from the payload of a hook; `None` without an event name.
     ///
     /// The payload of a native subagent has `agent_id` and `agent_type`; the path of its transcript is derived from the
     /// main agent's. The main agent has none of these fields.
-    pub(crate) fn from_hook(mut payload: Map<String, Value>, redactor: &Redactor) -> Option<Self> {
+    pub(crate) fn from_hook(mut payload: Map<String, Value>) -> Option<Self> {
         payload.get("hook_event_name")?.as_str().filter(|name| !name.is_empty())?;
         match text_field(&payload, "agent_id") {
             Some(id) => add_native_fields(&mut payload, &id),
             None => AGENT_FIELDS.iter().for_each(|field| drop(payload.shift_remove(*field))),
         }
-        Some(Self::new(payload, redactor))
+        Some(Self::new(payload, &Redactor::default()))
     }
 
     fn new(payload: Map<String, Value>, redactor: &Redactor) -> Self {
@@ -75,13 +66,18 @@ impl Event {
         self.fields.get("hook_event_name").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Classifies the event: starts and ends of sessions, native subagents and runs, or others.
-    pub(crate) fn span_edge(&self) -> SpanEdge {
-        match self.name() {
-            "SessionStart" | "SessionEnd" | "SubagentStart" | "SubagentStop" | "RunQueued"
-            | "RunStarted" | "RunEnded" => SpanEdge::StartOrEnd,
-            _ => SpanEdge::Other,
-        }
+    /// Returns true for starts and ends of sessions, native subagents and runs.
+    pub(crate) fn is_span_edge(&self) -> bool {
+        matches!(
+            self.name(),
+            "SessionStart"
+                | "SessionEnd"
+                | "SubagentStart"
+                | "SubagentStop"
+                | "RunQueued"
+                | "RunStarted"
+                | "RunEnded"
+        )
     }
 
     #[cfg(test)]

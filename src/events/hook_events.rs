@@ -14,7 +14,7 @@ use super::event::Event;
 use super::log::{EventLog, LOCK_TIMEOUT};
 use super::open_sessions::{OpenSession, OpenSessions};
 use super::reader::read_containing;
-use crate::util::{Redactor, now};
+use crate::util::now;
 
 /// Time for which the file of a killed session is kept, to ignore events of its orphaned subprocesses.
 const KILLED_RETENTION: Duration = Duration::from_mins(1);
@@ -45,15 +45,13 @@ impl EventLog {
         claude: impl FnOnce() -> Option<ClaudeProcess>,
         timeout: Duration,
     ) -> io::Result<bool> {
-        let redactor = Redactor::default();
         let cards = OpenSessions::beside_log(self.file());
         let session = payload.get("session_id").and_then(Value::as_str).unwrap_or_default();
         let session = session.to_owned();
         self.with_lock(timeout, |write| {
-            let (known, readable) = match cards.read(&session) {
-                Ok(known) => (known, Ok(())),
-                Err(error) => (None, Err(error)),
-            };
+            let read = cards.read(&session);
+            let (known, readable) =
+                read.map_or_else(|error| (None, Err(error)), |known| (known, Ok(())));
             let begins = payload.get("hook_event_name").is_some_and(|name| name == "SessionStart");
             if known.as_ref().is_some_and(|card| card.was_killed) && !begins {
                 return Ok(true);
@@ -68,8 +66,7 @@ impl EventLog {
                 payload.insert("duration_ms".to_owned(), took.into());
             }
             let events = taken.ends_before.into_iter().chain([payload]);
-            let events: Option<Vec<Event>> =
-                events.map(|payload| Event::from_hook(payload, &redactor)).collect();
+            let events: Option<Vec<Event>> = events.map(Event::from_hook).collect();
             let Some(events) = events else { return Ok(false) };
             // The file is written before the event: a session whose start is logged can always be found. The event is
             // written even if the file cannot be. Nothing is written over a file that could not be read.
@@ -128,8 +125,7 @@ impl EventLog {
             EndDetection::Later => open.last_seen().unwrap_or_else(now),
         };
         let payloads = open.end_events(KILLED_REASON, "killed", until);
-        let redactor = Redactor::default();
-        Ok(payloads.into_iter().filter_map(|it| Event::from_hook(it, &redactor)).collect())
+        Ok(payloads.into_iter().filter_map(Event::from_hook).collect())
     }
 }
 

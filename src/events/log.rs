@@ -12,7 +12,7 @@ use std::{io, thread};
 
 use serde_json::json;
 
-use super::event::{Event, SpanEdge};
+use super::event::Event;
 use super::log_format::EventFormat;
 use super::result_files::ResultFiles;
 use crate::store::{AppendLog, LockError, LockWait, LogOptions};
@@ -97,12 +97,9 @@ impl EventLog {
     /// Queues an event. Never blocks; if the queue is full, the event is dropped and counted as lost.
     pub(crate) fn append(&self, event: &Event) {
         let body = event.encode_body();
-        let most = match event.span_edge() {
-            SpanEdge::StartOrEnd => MAX_QUEUED_BYTES,
-            SpanEdge::Other => MAX_QUEUED_BYTES - RESERVED_BYTES,
-        };
+        let reserved = if event.is_span_edge() { 0 } else { RESERVED_BYTES };
         let mut queue = self.shared.lock_queue();
-        if queue.bytes + body.len() > most {
+        if queue.bytes + body.len() > MAX_QUEUED_BYTES - reserved {
             queue.lost += 1;
             queue.lost_total += 1;
             return;

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::claude_process::ClaudeProcess;
 use crate::store::LiveDir;
@@ -43,7 +43,7 @@ pub(crate) struct OpenSession {
 
 /// A span that has started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct StartedSpan {
+pub(super) struct StartedSpan {
     since: Timestamp,
     /// Fields that the end event must repeat.
     told: Map<String, Value>,
@@ -125,32 +125,38 @@ impl OpenSession {
             of.is_none_or(|wanted| wanted == agent)
         };
         let ended = self.calls.extract_if(.., |_, call| is_of(call));
-        ended.map(|(_, call)| call.into_end_event("PostToolUseFailure", at)).collect()
+        ended
+            .map(|(_, call)| call.into_end_event("PostToolUseFailure", at, UNREPORTED_REASON))
+            .collect()
     }
 
     fn end_native_subagents(&mut self, at: Timestamp) -> Vec<Map<String, Value>> {
         let ended = std::mem::take(&mut self.natives);
-        ended.into_values().map(|native| native.into_end_event("SubagentStop", at)).collect()
+        ended
+            .into_values()
+            .map(|native| native.into_end_event("SubagentStop", at, UNREPORTED_REASON))
+            .collect()
     }
 }
 
 impl StartedSpan {
-    fn into_end_event(self, name: &str, at: Timestamp) -> Map<String, Value> {
+    pub(super) fn new(payload: &Map<String, Value>, since: Timestamp) -> Self {
+        Self { since, told: identifying_fields(payload) }
+    }
+
+    /// Returns the payload of an end that no event reported.
+    pub(super) fn into_end_event(self, name: &str, at: Timestamp, why: &str) -> Map<String, Value> {
         let mut payload = self.told;
         payload.insert("hook_event_name".to_owned(), name.into());
         payload.insert("duration_ms".to_owned(), millis(self.since, at).into());
-        payload.extend(unreported_end_fields(name, UNREPORTED_REASON));
+        if name == "PostToolUseFailure" {
+            payload.insert("error".to_owned(), why.into());
+            payload.insert("is_interrupt".to_owned(), true.into());
+        } else {
+            payload.insert("reason".to_owned(), why.into());
+        }
         payload
     }
-}
-
-/// Returns the extra fields of an end that no event reported.
-pub(crate) fn unreported_end_fields(name: &str, why: &str) -> Map<String, Value> {
-    let said = match name {
-        "PostToolUseFailure" => json!({ "error": why, "is_interrupt": true }),
-        _ => json!({ "reason": why }),
-    };
-    said.as_object().cloned().unwrap_or_default()
 }
 
 fn start_span(
@@ -160,12 +166,12 @@ fn start_span(
     at: Timestamp,
 ) {
     if !id.is_empty() && open.len() < MAX_OPEN_SPANS {
-        open.insert(id.to_owned(), StartedSpan { since: at, told: identifying_fields(payload) });
+        open.insert(id.to_owned(), StartedSpan::new(payload, at));
     }
 }
 
 /// Copies the fields that identify agent, session and tool call.
-pub(crate) fn identifying_fields(payload: &Map<String, Value>) -> Map<String, Value> {
+fn identifying_fields(payload: &Map<String, Value>) -> Map<String, Value> {
     const KEPT: [&str; 10] = [
         "session_id",
         "transcript_path",

@@ -1,5 +1,6 @@
 use super::*;
 use crate::util::now;
+use serde_json::json;
 use std::time::Duration;
 
 fn payload(name: &str, more: &Value) -> Map<String, Value> {
