@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
-use super::control_handler::{ControlHandler, HookDecision, PermissionRequest, ToolUse};
+use super::control_handler::{ControlHandler, HookDecision, ToolUse};
 use super::field_access::FieldAccess;
 use super::frame::{ControlPayload, ControlRequest};
 use super::outgoing::{self, ControlRequestKind, HookEvent};
@@ -116,8 +116,7 @@ async fn handle_request(parent: &dyn ControlHandler, kind: ControlPayload) -> Li
         ControlPayload::HookCallback { callback_id, input, tool_use_id } => {
             handle_hook_callback(parent, &callback_id, input, tool_use_id).await
         }
-        ControlPayload::CanUseTool { tool_name, input, tool_use_id, suggestions, reason } => {
-            let request = PermissionRequest { tool_name, input, tool_use_id, suggestions, reason };
+        ControlPayload::CanUseTool(request) => {
             outgoing::permission_response(parent.can_use_tool(request).await)
         }
         ControlPayload::McpMessage { server, message } => {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::control_handler::PermissionRequest;
 use super::result::ResultFrame;
 use crate::jsonrpc::LineJson;
 
@@ -196,14 +197,7 @@ pub(crate) enum ControlPayload {
         tool_use_id: Option<String>,
     },
     /// Permission request for a tool call (`--permission-prompt-tool stdio`).
-    CanUseTool {
-        tool_name: String,
-        input: Value,
-        tool_use_id: String,
-        /// Rule changes that would allow the call.
-        suggestions: Vec<Value>,
-        reason: Option<String>,
-    },
+    CanUseTool(PermissionRequest),
     /// JSON-RPC message for an SDK MCP server.
     McpMessage { server: String, message: LineJson },
     /// The line exceeded the nesting limit of the parser; only the subtype and callback are known.

@@ -222,7 +222,7 @@ impl ControlRequestKind {
     pub(crate) fn of(kind: &ControlPayload) -> Self {
         match kind {
             ControlPayload::HookCallback { callback_id, .. } => Self::of_hook(callback_id),
-            ControlPayload::CanUseTool { .. } => Self::Permission,
+            ControlPayload::CanUseTool(_) => Self::Permission,
             ControlPayload::McpMessage { message, .. } => {
                 let message = Message::parse(message.as_str().as_bytes());
                 Self::Mcp {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::control_handler::PermissionRequest;
 use super::field_access::{FieldAccess, objects, texts};
 use super::frame::{
     AssistantFrame, ControlPayload, ControlRequest, ControlResponse, InitFrame, MessageBlock,
@@ -168,13 +169,13 @@ fn control_kind(mut request: Map<String, Value>) -> ControlPayload {
             input: request.object("input"),
             tool_use_id: request.text("tool_use_id"),
         },
-        "can_use_tool" => ControlPayload::CanUseTool {
+        "can_use_tool" => ControlPayload::CanUseTool(PermissionRequest {
             tool_name: request.text_or_empty("tool_name"),
             input: request.value("input").unwrap_or_default(),
             tool_use_id: request.text_or_empty("tool_use_id"),
             suggestions: request.list("permission_suggestions"),
             reason: request.text("decision_reason"),
-        },
+        }),
         "mcp_message" => ControlPayload::McpMessage {
             server: request.text_or_empty("server_name"),
             message: request

@@ -112,13 +112,13 @@ fn parses_control_requests() {
     let frame = parsed(
         r#"{"type":"control_request","request_id":"x","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"touch a"},"permission_suggestions":[{"type":"addRules"}],"decision_reason":"why","tool_use_id":"t"}}"#,
     );
-    let kind = ControlPayload::CanUseTool {
+    let kind = ControlPayload::CanUseTool(PermissionRequest {
         tool_name: "Bash".into(),
         input: json!({"command": "touch a"}),
         tool_use_id: "t".into(),
         suggestions: vec![json!({"type": "addRules"})],
         reason: Some("why".into()),
-    };
+    });
     assert_eq!(
         frame,
         OutputFrame::ControlRequest(ControlRequest { request_id: "x".into(), payload: kind })
