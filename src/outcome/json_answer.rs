@@ -5,24 +5,13 @@
 
 use serde_json::{Deserializer, Value};
 
+use super::validate::{OutputProblem, shorten_line};
+
 /// Length above which an answer must be JSON as a whole.
 const MAX_BYTES_WITH_PROSE: usize = 4 << 20;
 
-/// Reason for finding no single value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoJson {
-    Absent,
-    /// Text that begins like JSON and cannot be parsed.
-    Malformed {
-        why: String,
-    },
-    Several {
-        count: usize,
-    },
-}
-
 /// Returns the one JSON value in a text.
-pub(crate) fn extract_json(text: &str) -> Result<Value, NoJson> {
+pub(crate) fn extract_json(text: &str) -> Result<Value, OutputProblem> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let whole = match serde_json::from_str(text) {
         Ok(value) => return Ok(value),
@@ -39,9 +28,9 @@ pub(crate) fn extract_json(text: &str) -> Result<Value, NoJson> {
         }
     }
     match found.len() {
-        0 => Err(NoJson::Absent),
-        1 => found.pop().ok_or(NoJson::Absent),
-        count => Err(NoJson::Several { count }),
+        0 => Err(OutputProblem::NotJson),
+        1 => found.pop().ok_or(OutputProblem::NotJson),
+        count => Err(OutputProblem::Ambiguous { count }),
     }
 }
 
@@ -104,7 +93,11 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-fn parse_fence(content: &str, tagged: FenceTag, found: &mut Vec<Value>) -> Result<(), NoJson> {
+fn parse_fence(
+    content: &str,
+    tagged: FenceTag,
+    found: &mut Vec<Value>,
+) -> Result<(), OutputProblem> {
     match (serde_json::from_str(content.trim()), tagged) {
         (Ok(value), FenceTag::Json | FenceTag::Untagged) => found.push(value),
         (Err(error), FenceTag::Json) => return Err(malformed(&error)),
@@ -116,7 +109,7 @@ fn parse_fence(content: &str, tagged: FenceTag, found: &mut Vec<Value>) -> Resul
 /// Finds objects and arrays between words.
 ///
 /// Brackets that do not begin JSON are prose, with everything inside them.
-fn parse_prose(prose: &str, found: &mut Vec<Value>) -> Result<(), NoJson> {
+fn parse_prose(prose: &str, found: &mut Vec<Value>) -> Result<(), OutputProblem> {
     let mut rest = prose;
     let mut depth = 0_usize;
     while let Some(at) = rest.find(['{', '[', '}', ']']) {
@@ -162,8 +155,8 @@ fn starts_with_literal(text: &str) -> bool {
     ["true", "false", "null"].iter().any(|known| word.starts_with(known))
 }
 
-fn malformed(error: &serde_json::Error) -> NoJson {
-    NoJson::Malformed { why: error.to_string() }
+fn malformed(error: &serde_json::Error) -> OutputProblem {
+    OutputProblem::Malformed { why: shorten_line(&error.to_string()) }
 }
 
 #[cfg(test)]
@@ -190,7 +183,7 @@ mod tests {
     #[test_case("```json\n{\"a\": 1}\n```\n```json\n{\"a\": 1}\n```", 2; "in fences, even the same")]
     #[test_case("For example [1]:\n```json\n{\"a\": 1}\n```", 2; "in a fence and a footnote")]
     fn several_values_are_rejected(text: &str, count: usize) {
-        assert_eq!(extract_json(text), Err(NoJson::Several { count }));
+        assert_eq!(extract_json(text), Err(OutputProblem::Ambiguous { count }));
     }
 
     #[test_case(""; "nothing")]
@@ -200,7 +193,7 @@ mod tests {
     #[test_case("{'a': {\"b\": 1}}"; "a value inside of something else")]
     #[test_case("The answer is 42"; "a bare number in a sentence")]
     fn text_without_json_has_no_value(text: &str) {
-        assert_eq!(extract_json(text), Err(NoJson::Absent));
+        assert_eq!(extract_json(text), Err(OutputProblem::NotJson));
     }
 
     #[test_case("{\"results\": [1, 2, 3], \"next\""; "cut off")]
@@ -209,7 +202,7 @@ mod tests {
     #[test_case("[1, 2, see below {\"a\": 1}"; "an array that never ends")]
     fn parts_of_malformed_json_are_not_taken(text: &str) {
         assert!(
-            matches!(extract_json(text), Err(NoJson::Malformed { .. })),
+            matches!(extract_json(text), Err(OutputProblem::Malformed { .. })),
             "{:?}",
             extract_json(text)
         );

@@ -8,7 +8,7 @@ use jsonschema::{JsonType, ValidationError};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::json_answer::{NoJson, extract_json};
+use super::json_answer::extract_json;
 use crate::catalog::compile_schema;
 use crate::util::{one_line, shorten};
 
@@ -89,8 +89,7 @@ impl Validator {
             Some(value) => value.clone(),
             None => extract_json(text)?,
         };
-        self.check_schema(&value)?;
-        Ok(value)
+        self.check_schema(&value).map(|()| value)
     }
 
     fn check_schema(&self, value: &Value) -> Result<(), OutputProblem> {
@@ -123,9 +122,7 @@ impl OutputProblem {
              no sentence before or after it."
         )
     }
-}
 
-impl OutputProblem {
     /// Returns the differences for programs. Without a single JSON value, one difference at the root.
     pub(crate) fn differences(&self) -> Vec<Mismatch> {
         let whole = |expected: &str, found: String| {
@@ -138,16 +135,6 @@ impl OutputProblem {
             }
             Self::Ambiguous { count } => whole("one JSON value", count.to_string()),
             Self::Mismatch { errors, .. } => errors.clone(),
-        }
-    }
-}
-
-impl From<NoJson> for OutputProblem {
-    fn from(none: NoJson) -> Self {
-        match none {
-            NoJson::Absent => Self::NotJson,
-            NoJson::Malformed { why } => Self::Malformed { why: shorten_line(&why) },
-            NoJson::Several { count } => Self::Ambiguous { count },
         }
     }
 }
@@ -294,7 +281,7 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
-fn shorten_line(text: &str) -> String {
+pub(super) fn shorten_line(text: &str) -> String {
     shorten(&one_line(text), MAX_TEXT_CHARS)
 }
 
