@@ -11,7 +11,7 @@ use super::text::shorten;
 
 /// Values below 6 bytes are not redacted: replacing `dev` or `1` everywhere would make texts unreadable.
 const MIN_SECRET_LEN: usize = 6;
-/// JSON text within JSON text within JSON text is the deepest that servers were seen to log.
+/// Levels of JSON escapes that are searched: JSON text within JSON text within JSON text.
 const MAX_ESCAPE_LEVELS: usize = 3;
 /// Minimum length of a word behind `Bearer`, which can also be an ordinary word.
 const MIN_BEARER_LEN: usize = 8;
@@ -84,10 +84,9 @@ impl Redactor {
 
     /// Redacts `text`; returns true if there was a secret.
     pub(crate) fn redact_text(&self, text: &mut String) -> bool {
-        let redacted = self.replace_secrets(text);
-        let found = redacted.is_some();
-        redacted.into_iter().for_each(|redacted| *text = redacted);
-        found
+        let Some(redacted) = self.replace_secrets(text) else { return false };
+        *text = redacted;
+        true
     }
 
     /// Redacts every string in a JSON value, not its keys; returns true if there was a secret.
