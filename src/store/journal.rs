@@ -518,16 +518,18 @@ impl<S: State> Journal<S> {
         let number = |name: &str| -> Option<u64> {
             name.strip_prefix(S::NAME)?.strip_prefix('-')?.strip_suffix(".journal")?.parse().ok()
         };
-        let numbers = || -> io::Result<Vec<u64>> {
-            let names = fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.file_name()));
-            names.filter_map(|name| name.map(|name| number(name.to_str()?)).transpose()).collect()
+        let newest = || -> io::Result<u64> {
+            let mut newest = 0;
+            for entry in fs::read_dir(&self.dir)? {
+                newest = newest.max(entry?.file_name().to_str().and_then(number).unwrap_or(0));
+            }
+            Ok(newest)
         };
-        match numbers() {
-            Ok(numbers) => Ok(numbers.into_iter().max().unwrap_or(0)),
-            Err(error) if is_missing(&error) => Ok(0),
-            Err(error) => {
+        match newest() {
+            Err(error) if !is_missing(&error) => {
                 Err(JournalError::Unreadable { file: String::new(), reason: error.into() })
             }
+            newest => Ok(newest.unwrap_or(0)),
         }
     }
 
