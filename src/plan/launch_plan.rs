@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::arguments::arguments;
 use super::cli_features::CliFeatures;
 use super::environment::{PlannedVariable, variables};
-use super::settings_file::settings;
-use crate::catalog::{Agent, Limits, Template};
+use crate::catalog::{Agent, Limits, RuleText, Template};
 use crate::policy::builtin_tools;
 use crate::util::AgentName;
 
@@ -144,7 +143,7 @@ impl LaunchPlan {
     pub(crate) fn digest(&self) -> String {
         let is_digested = |a: &&Argument| !super::arguments::SESSION_FLAGS.contains(&a.flag);
         let arguments: Vec<&Argument> = self.arguments.iter().filter(is_digested).collect();
-        let contract = serde_json::json!([
+        let contract = json!([
             self.agent,
             self.program,
             arguments,
@@ -176,4 +175,25 @@ fn servers(agent: &Agent) -> Vec<PlannedServer> {
             reason: "`mcp_servers` in its agent.md".to_owned(),
         })
         .collect()
+}
+
+fn settings(agent: &Agent, read_denials: &[String]) -> Value {
+    let permissions = &agent.permissions;
+    let mut allow = texts(&permissions.allow);
+    allow.extend(agent.policy.trusted_servers.iter().map(|server| format!("mcp__{server}")));
+    let mut deny = texts(&permissions.deny);
+    deny.extend_from_slice(read_denials);
+    json!({
+        // Adds instructions about commits to the prompt, which agents do not need.
+        "includeGitInstructions": false,
+        "permissions": {
+            "allow": allow,
+            "ask": texts(&permissions.ask),
+            "deny": deny,
+        }
+    })
+}
+
+fn texts(rules: &[RuleText]) -> Vec<String> {
+    rules.iter().map(RuleText::to_string).collect()
 }

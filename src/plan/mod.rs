@@ -7,7 +7,6 @@ mod cli_features;
 mod environment;
 mod launch_plan;
 mod schema_hint;
-mod settings_file;
 
 pub use cli_features::CliFeatures;
 

@@ -16,7 +16,6 @@ pub(crate) mod memory;
 mod orphans;
 mod proc_stat;
 mod shutdown;
-mod signals;
 mod spawn;
 mod spec;
 mod stderr_tail;

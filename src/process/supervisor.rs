@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -24,7 +25,6 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::signals::{self, CaughtSignal};
 use super::spec::SymlinkPolicy;
 use super::supervisor_protocol::{
     COMMAND_BYTES, SpawnRequest, SpawnStage, SupervisorCommand, SupervisorEvent,
@@ -152,7 +152,7 @@ impl Supervisor {
     }
 
     fn handle_signal(&mut self) {
-        match signals::next_signal(&mut self.signals) {
+        match next_signal(&mut self.signals) {
             Some(CaughtSignal::ChildExited) => {}
             Some(CaughtSignal::Stop) => self.stop(DEFAULT_GRACE_PERIOD),
             None => self.kill_at = Some(Instant::now()),
@@ -213,7 +213,7 @@ impl Supervisor {
         let mut polled = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         let timeout = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO);
         if poll(&mut polled, timeout).is_ok_and(|ready| ready > 0) {
-            signals::next_signal(&mut self.signals);
+            next_signal(&mut self.signals);
         }
     }
 
@@ -242,7 +242,7 @@ type SpawnResult<T> = Result<T, (SpawnStage, io::Error)>;
 fn start_leader(control: &UnixStream) -> SpawnResult<(UnixStream, Pid)> {
     let ours = |error| (SpawnStage::Supervisor, error);
     create_session().map_err(ours)?;
-    let signals = signals::catch_signals().map_err(ours)?;
+    let signals = catch_signals().map_err(ours)?;
     let descriptors = supervisor_protocol::receive_descriptors(control).map_err(ours)?;
     let request = SpawnRequest::read_from(&mut &*control).map_err(ours)?;
     enter_working_dir(&request).map_err(|error| (SpawnStage::WorkingDir, error))?;
@@ -334,4 +334,44 @@ fn c_string(text: OsString) -> io::Result<CString> {
 
 fn send_event(mut control: &UnixStream, event: SupervisorEvent) -> io::Result<()> {
     control.write_all(&event.to_bytes())
+}
+
+/// Signals as the supervisor distinguishes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CaughtSignal {
+    /// SIGCHLD: a child may have exited.
+    ChildExited,
+    /// SIGTERM, SIGINT or SIGHUP: stop the tree.
+    Stop,
+}
+
+/// Blocks SIGCHLD, SIGTERM, SIGINT and SIGHUP and starts a thread that forwards them as bytes.
+///
+/// The mask is inherited; the supervisor resets it for the programs it starts.
+fn catch_signals() -> io::Result<UnixStream> {
+    let wanted: SigSet =
+        [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+    wanted.thread_block()?;
+    let (ours, theirs) = UnixStream::pair()?;
+    theirs.set_nonblocking(true)?;
+    thread::Builder::new().stack_size(64 << 10).spawn(move || forward_signals(&wanted, &theirs))?;
+    Ok(ours)
+}
+
+/// Reads the next signal, blocking; `None` if the thread is gone.
+fn next_signal(socket: &mut UnixStream) -> Option<CaughtSignal> {
+    let mut byte = [0];
+    socket.read_exact(&mut byte).ok()?;
+    Some(if byte == [b'c'] { CaughtSignal::ChildExited } else { CaughtSignal::Stop })
+}
+
+fn forward_signals(wanted: &SigSet, mut socket: &UnixStream) {
+    while let Ok(signal) = wanted.wait() {
+        let byte = if signal == Signal::SIGCHLD { b"c" } else { b"e" };
+        // If the socket is full, enough unread bytes wake the reader anyway.
+        match socket.write_all(byte) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+            _ => {}
+        }
+    }
 }

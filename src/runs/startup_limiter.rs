@@ -40,12 +40,6 @@ impl StartupLimiter {
     }
 }
 
-impl Default for StartupLimiter {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
