@@ -346,7 +346,8 @@ mod tests {
                 quoted[1..quoted.len() - 1].to_owned()
             }
             (_, c) => {
-                c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04X}")).collect()
+                let units = c.encode_utf16(&mut [0; 2]).to_vec();
+                units.iter().fold(String::new(), |text, unit| format!("{text}\\u{unit:04X}"))
             }
         }
     }
