@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::TestContext;
-use crate::support::claude_context::{ClaudeContext, NEW, OLD, report, wait_for_servers_script};
+use crate::support::claude_context::{
+    ClaudeContext, NEW, OLD, delegated_report, report, wait_for_servers_script,
+};
 use crate::support::fake_claude::fake_claude;
 use crate::support::mcp::{McpClient, result_text};
 
@@ -32,14 +34,13 @@ fn run_subagent_params(agent: &str, prompt: &str) -> Value {
 }
 
 fn approval_entries(context: &TestContext) -> Vec<Value> {
-    let text = fs::read_to_string(context.root().join("data/audit.jsonl")).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["operation"].as_str().unwrap().starts_with("approval")).collect()
+    let entries = context.audit_entries().into_iter();
+    entries.filter(|line| line["operation"].as_str().unwrap().starts_with("approval")).collect()
 }
 
 fn approval_context(version: &str) -> Option<ClaudeContext> {
     let fixture = ClaudeContext::new(version)?;
-    fixture.context.agent("toucher", TOUCHER);
+    fixture.agent("toucher", TOUCHER);
     Some(fixture)
 }
 
@@ -54,21 +55,23 @@ fn allow_for_run_covers_later_calls_of_the_run(version: &str) {
     );
     let question = client.wait_for_elicitation("toucher");
     let message = question["params"]["message"].as_str().unwrap();
-    for part in [
-        "Tool: Bash",
-        "touch one",
-        "`Bash(touch:*)` in `permissions.ask` of its agent.md",
-        "every plain command that begins with `touch`",
-        "120 s",
-    ] {
-        assert!(message.contains(part), "{part} is missing: {message}");
+    insta::allow_duplicates! {
+        insta::assert_snapshot!(message, @r#"
+        The subagent `toucher` asks for approval.
+
+        Tool: Bash
+        Arguments: {"command":"touch one"}
+        Why it asks: `Bash(touch:*)` in `permissions.ask` of its agent.md wants a person to decide.
+
+        «Allow for this run» covers every plain command that begins with `touch`, until this run is over. No answer within 120 s is a no.
+        "#);
     }
     let choices = &question["params"]["requestedSchema"]["properties"]["decision"]["enum"];
     assert_eq!(*choices, json!(["allow_once", "allow_for_run", "deny"]));
     client.answer_elicitation(&question, "allow_for_run");
     let result = client.answer(id);
     assert!(!result["isError"].as_bool().unwrap_or(false), "{result}");
-    let root = fixture.context.root();
+    let root = fixture.root();
     assert!(root.join("one").exists() && root.join("two").exists(), "{result}");
     let lines = approval_entries(&fixture.context);
     let seen: Vec<(&str, &str)> = lines
@@ -96,16 +99,20 @@ fn allow_once_covers_one_call_and_a_denial_reaches_agent_and_caller() {
     let question = client.wait_for_elicitation("touch two");
     client.answer_elicitation(&question, "deny");
     let result = client.answer(id);
-    let root = fixture.context.root();
+    let root = fixture.root();
     assert!(root.join("one").exists() && !root.join("two").exists(), "{result}");
     let denial = &result["structuredContent"]["denials"][0];
     let said = denial["rule"].as_str().unwrap();
-    assert!(said.contains("the person at `main` said no"), "{result}");
+    assert_eq!(
+        said,
+        "`Bash: touch two`: `Bash(touch:*)` in `permissions.ask` of its agent.md wants a person \
+         to decide; the person at `main` said no"
+    );
     assert!(fixture.all_requests_text().contains("the person at `main` said no"));
 }
 
 #[test_case("decline", "the person at `main` said no"; "declined")]
-#[test_case("cancel", "the question was put away"; "dismissed")]
+#[test_case("cancel", "the question was put away at `main`, unanswered"; "dismissed")]
 #[test_case("whatever", "the person at `main` said no"; "an unknown choice")]
 fn every_answer_but_an_approval_denies(answer: &str, said: &str) {
     let context = fake_project("");
@@ -116,8 +123,16 @@ fn every_answer_but_an_approval_denies(answer: &str, said: &str) {
     );
     let question = client.wait_for_elicitation("rm x");
     client.answer_elicitation(&question, answer);
-    let result = client.answer(id).to_string();
-    assert!(result.contains("Denied by Adjutant") && result.contains(said), "{result}");
+    let result = client.answer(id);
+    let report = &result["structuredContent"];
+    let unruled = "no rule for `Bash` in `permissions.allow` of its agent.md allows it";
+    let told_agent = format!(
+        "denied: Denied by Adjutant: agent `asker` wants `Bash: rm x`; {unruled}, and {said}. \
+         Do without it, and say so in your answer."
+    );
+    assert_eq!(report["result"], told_agent, "{result}");
+    let rule = format!("`Bash: rm x`: {unruled}; {said}");
+    assert_eq!(report["denials"], json!([{ "tool": "Bash", "rule": rule }]), "{result}");
 }
 
 /// A project with agents that list `Bash` without a permission rule for it.
@@ -139,15 +154,18 @@ fn serve_command(context: &TestContext) -> Command {
 
 #[test]
 fn waiting_for_approval_pauses_the_idle_timeout_and_ends_in_a_denial() {
-    let context = fake_project("idle_timeout_ms: 400\napproval_timeout_ms: 1500\n");
+    let context = fake_project("idle_timeout_ms: 3000\napproval_timeout_ms: 5000\n");
     let mut client = McpClient::connect_with_elicitation(serve_command(&context));
     let id = client.send_request(
         "tools/call",
         run_subagent_params("asker", "FAKE ask Bash {\"command\":\"rm x\"}"),
     );
     let question = client.wait_for_elicitation("rm x");
-    let result = client.answer(id).to_string();
-    assert!(result.contains("nobody answered within 1.5 s"), "{result}");
+    let result = client.answer(id);
+    let rule = "`Bash: rm x`: no rule for `Bash` in `permissions.allow` of its agent.md allows it; \
+                nobody answered within 5 s";
+    let denials = &result["structuredContent"]["denials"];
+    assert_eq!(*denials, json!([{ "tool": "Bash", "rule": rule }]), "{result}");
     let recalled = client.wait_for_notification(|message| {
         message["method"] == "notifications/cancelled"
             && message["params"]["requestId"] == question["id"]
@@ -175,10 +193,15 @@ fn parallel_calls_get_separate_approvals_and_do_not_block_others() {
     assert!(!free["isError"].as_bool().unwrap_or(false), "{free}");
     client.answer_elicitation(&about_second, "allow_once");
     client.answer_elicitation(&about_first, "deny");
-    let first = client.answer(first).to_string();
-    let second = client.answer(second).to_string();
-    assert!(first.contains("said no") && !second.contains("said no"), "{first}\n{second}");
-    assert!(second.contains("allow"), "{second}");
+    let first = client.answer(first);
+    let rule = "`Bash: rm first`: no rule for `Bash` in `permissions.allow` of its agent.md allows it; \
+                the person at `main` said no";
+    let denials = &first["structuredContent"]["denials"];
+    assert_eq!(*denials, json!([{ "tool": "Bash", "rule": rule }]), "{first}");
+    let second = client.answer(second);
+    let report = &second["structuredContent"];
+    assert_eq!(report["result"], "allowed: {\"command\":\"rm second\"}", "{second}");
+    assert_eq!(report.get("denials"), None, "{second}");
 }
 
 #[test]
@@ -241,8 +264,12 @@ fn a_client_without_elicitation_is_not_asked() {
         "tools/call",
         run_subagent_params("asker", "FAKE ask Bash {\"command\":\"rm x\"}"),
     );
-    let told = result_text(&result).to_owned() + &result["structuredContent"].to_string();
-    assert!(told.contains("did not declare that it can ask"), "{result}");
+    let rule = "`Bash: rm x`: no rule for `Bash` in `permissions.allow` of its agent.md allows it; nobody \
+                can be asked: the client of Adjutant did not declare that it can ask (MCP elicitation)";
+    let expected = json!([{ "tool": "Bash", "rule": rule }]);
+    assert_eq!(result["structuredContent"]["denials"], expected, "{result}");
+    let told: Value = serde_json::from_str(result_text(&result)).unwrap();
+    assert_eq!(told["denials"], expected, "{result}");
     let lines = approval_entries(&context);
     assert_eq!(lines.len(), 1, "no question was asked: {lines:?}");
     assert_eq!((&lines[0]["rule"], &lines[0]["decision"]), (&json!("nobody"), &json!("deny")));
@@ -282,12 +309,25 @@ fn questions_redact_secrets_strip_escapes_and_report_omitted_text() {
     let id = client.send_request("tools/call", run_subagent_params("asker", &prompt));
     let question = client.wait_for_elicitation("asker");
     let message = question["params"]["message"].as_str().unwrap();
-    assert!(!message.contains("sk-very") && message.contains("[KEY]"), "{message}");
+    insta::assert_snapshot!(message, @r#"
+    The subagent `asker` asks for approval.
+
+    Tool: Bash
+    Arguments: {"command":"echo [KEY] \u001b[2J                                                                                                                                                                                                                                                                                                                                                                                                                                                                                     [… 198 characters are not shown …]                                                                                                                                                                                                                                             ; rm -rf end"}
+    Why it asks: no rule for `Bash` in `permissions.allow` of its agent.md allows it.
+
+    «Allow for this run» covers calls of `Bash` with exactly these arguments, until this run is over. No answer within 120 s is a no.
+    "#);
     assert!(!message.contains(['\u{1b}', '\u{202e}']), "{message}");
-    assert!(
-        message.contains("characters are not shown") && message.contains("rm -rf end"),
-        "{message}"
-    );
+    insta::assert_snapshot!(message, @r#"
+    The subagent `asker` asks for approval.
+
+    Tool: Bash
+    Arguments: {"command":"echo [KEY] \u001b[2J                                                                                                                                                                                                                                                                                                                                                                                                                                                                                     [… 198 characters are not shown …]                                                                                                                                                                                                                                             ; rm -rf end"}
+    Why it asks: no rule for `Bash` in `permissions.allow` of its agent.md allows it.
+
+    «Allow for this run» covers calls of `Bash` with exactly these arguments, until this run is over. No answer within 120 s is a no.
+    "#);
     client.answer_elicitation(&question, "deny");
     client.answer(id);
 }
@@ -298,9 +338,9 @@ fn run_main_claude(fixture: &ClaudeContext, prompt: &str, settings: &Value) -> V
         "command": env!("CARGO_BIN_EXE_adjutant"), "args": ["serve"],
         "env": { "ADJUTANT_CLAUDE": fixture.claude },
     } } });
-    fixture.context.write("mcp.json", server.to_string());
-    let home = fixture.context.home();
-    let input: PathBuf = fixture.context.root().join("prompt.txt");
+    fixture.write("mcp.json", server.to_string());
+    let home = fixture.home();
+    let input: PathBuf = fixture.root().join("prompt.txt");
     fs::write(&input, prompt).unwrap();
     let output = Command::new(&fixture.claude)
         .args(["-p", "--output-format=json", "--mcp-config=mcp.json"])
@@ -308,7 +348,7 @@ fn run_main_claude(fixture: &ClaudeContext, prompt: &str, settings: &Value) -> V
         .arg(format!("--settings={settings}"))
         .env_clear()
         .envs(crate::support::real_claude::scripted_environment(&fixture.model, &home))
-        .current_dir(fixture.context.root())
+        .current_dir(fixture.root())
         .stdin(fs::File::open(input).unwrap())
         .output()
         .unwrap();
@@ -323,9 +363,11 @@ fn a_main_claude_without_a_person_gets_a_readable_denial(version: &str) {
     let prompt =
         format!("{}CALL mcp__adjutant__run_subagent {delegated}", wait_for_servers_script(version));
     let result = run_main_claude(&fixture, &prompt, &json!({}));
-    assert!(!fixture.context.root().join("planted").exists(), "{result}");
-    let told = result["result"].as_str().unwrap();
-    assert!(told.contains("in `permissions.ask` of its agent.md wants a person"), "{told}");
+    assert!(!fixture.root().join("planted").exists(), "{result}");
+    let told = delegated_report(result["result"].as_str().unwrap());
+    let rule = "`Bash: touch planted`: `Bash(touch:*)` in `permissions.ask` of its agent.md wants a \
+                person to decide; the question was put away at `main`, unanswered";
+    assert_eq!(told["denials"], json!([{ "tool": "Bash", "rule": rule }]), "{result}");
     let lines = approval_entries(&fixture.context);
     assert_eq!(lines.last().unwrap()["rule"], "dismissed", "its client puts questions away");
     assert_eq!(lines.last().unwrap()["decision"], "deny", "{lines:?}");

@@ -11,9 +11,9 @@ use serde_json::json;
 use test_case::test_case;
 
 use crate::command_line::{every_command, has_subcommands};
-use crate::processes::process_tree::wait_until;
 use crate::support::TestContext;
 use crate::support::claude_context::{ClaudeContext, NEW, OLD};
+use crate::support::wait::wait_until;
 
 use self::Expected::{Allowed, Refused, RefusedWithZero};
 
@@ -254,15 +254,15 @@ fn detaching_from_a_real_agents_shell_does_not_allow_changes(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
     let agent =
         "---\nname: helper\ndescription: Helps\npermissions: { allow: [\"Bash\"] }\n---\nHelp.\n";
-    fixture.context.agent("helper", agent);
-    let home = fixture.context.home().display().to_string();
+    fixture.agent("helper", agent);
+    let home = fixture.home().display().to_string();
     let program = env!("CARGO_BIN_EXE_adjutant");
     let detached = format!(
         "{WAIT_UNTIL_ADOPTED}\n\
          env -i {program} new another > {home}/out 2> {home}/err\n\
          echo $? > {home}/code",
     );
-    fixture.context.write("../home/detached.sh", detached);
+    fixture.write("../home/detached.sh", detached);
     let command = format!(
         "(env -i PATH=\"$PATH\" setsid sh {home}/detached.sh > /dev/null 2>&1 &); \
          until [ -e {home}/code ]; do sleep 0.01; done"
@@ -270,5 +270,5 @@ fn detaching_from_a_real_agents_shell_does_not_allow_changes(version: &str) {
     let report = fixture.run("helper", &format!("CALL Bash {}", json!({ "command": command })));
     let errors = wait_until("the command's end", || fs::read_to_string(format!("{home}/err")).ok());
     assert!(errors.starts_with(REFUSAL), "{errors} {report}");
-    assert!(!fixture.context.root().join("agents/another").exists());
+    assert!(!fixture.root().join("agents/another").exists());
 }

@@ -103,8 +103,8 @@ fn is_changed(root: &Path, path: &str) -> bool {
 #[test_case(OLD)]
 fn control_files_cannot_be_changed_even_if_rules_allow_it(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.agent("editor", &editor_agent(""));
-    let (root, calls) = (fixture.context.root(), create_targets_and_calls(&fixture.context));
+    fixture.agent("editor", &editor_agent(""));
+    let (root, calls) = (fixture.root(), create_targets_and_calls(&fixture.context));
     let report = fixture.run("editor", &script_of_calls(&calls));
     for (path, _) in all_targets() {
         assert!(!is_changed(&root, path), "{path}: {report:#}");
@@ -127,15 +127,12 @@ fn control_files_cannot_be_changed_even_if_rules_allow_it(version: &str) {
     let told: BTreeSet<String> =
         told.map(|denial| denial["rule"].as_str().unwrap().to_owned()).collect();
     assert_eq!(told, expected, "{report:#}");
-    let audit = fixture.context.audit_entries().into_iter();
+    let audit = fixture.audit_entries().into_iter();
     let denied = audit.filter(|line| line["operation"] == "tool_use" && line["decision"] == "deny");
     let reasons: BTreeSet<String> =
         denied.map(|line| line["reason"].as_str().unwrap().to_owned()).collect();
     assert_eq!(reasons, expected);
-    let events = fs::read_to_string(root.join("data/events.jsonl")).unwrap();
-    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let denied = events.filter(|event| event["hook_event_name"] == "PermissionDenied").count();
-    assert_eq!(denied, expected.len());
+    assert_eq!(fixture.events_named("PermissionDenied").len(), expected.len());
 }
 
 /// Adjutant permits the changes; Claude Code itself still asks a person about some of the files.
@@ -143,8 +140,8 @@ fn control_files_cannot_be_changed_even_if_rules_allow_it(version: &str) {
 #[test_case(OLD)]
 fn an_agent_with_may_change_project_config_can_change_control_files(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.agent("editor", &editor_agent("may_change_project_config: true\n"));
-    let (root, calls) = (fixture.context.root(), create_targets_and_calls(&fixture.context));
+    fixture.agent("editor", &editor_agent("may_change_project_config: true\n"));
+    let (root, calls) = (fixture.root(), create_targets_and_calls(&fixture.context));
     fs::create_dir_all(root.join("data")).unwrap();
     let mut client = McpClient::connect_with_elicitation(fixture.adjutant(["serve"]));
     let task = json!({ "agent_name": "editor", "prompt": script_of_calls(&calls) });
@@ -177,11 +174,10 @@ fn an_agent_with_may_change_project_config_can_change_control_files(version: &st
 fn a_call_that_claude_itself_refuses_is_audited(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
     fixture
-        .context
         .agent("editor", &editor_agent(""))
         .write(".mcp.json", "{}")
         .write("data/costs.json.damaged-1", "x");
-    let root = fixture.context.root();
+    let root = fixture.root();
     let calls = [
         // Refused: the file was not read before.
         ("Write", json!({ "file_path": root.join(".mcp.json"), "content": "changed" })),
@@ -204,7 +200,7 @@ fn a_call_that_claude_itself_refuses_is_audited(version: &str) {
         ) },
     ]);
     assert_eq!(report["denials"], expected, "{report:#}");
-    let audit = fixture.context.audit_entries().into_iter();
+    let audit = fixture.audit_entries().into_iter();
     let denied = audit.filter(|line| line["operation"] == "tool_use" && line["decision"] == "deny");
     let tools: Vec<Value> = denied.map(|line| line["tool"].clone()).collect();
     assert_eq!(tools, ["Write", "Read"]);
@@ -306,7 +302,7 @@ fn adjutants_own_files_can_neither_be_read_nor_searched(version: &str) {
     }
     let result = report["result"].as_str().unwrap();
     assert!(!result.contains("0192.txt\n") && !result.contains("aBc123"), "{result}");
-    let audit = fixture.context.audit_entries().into_iter();
+    let audit = fixture.audit_entries().into_iter();
     let denied = audit.filter(|line| line["operation"] == "tool_use" && line["decision"] == "deny");
     assert_eq!(denied.count(), refused.len());
 }

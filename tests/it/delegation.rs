@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::claude_context::{ClaudeContext, NEW, OLD, report, wait_for_servers_script};
-use crate::support::idle_processes::events_named;
 use crate::support::mcp::result_text;
+use crate::support::text::mask;
+use crate::support::wait::wait_until;
 
 const FETCHER: &str = "---
 name: fetcher
@@ -18,8 +19,8 @@ You fetch pages.
 ";
 
 fn fetch_script(fixture: &ClaudeContext) -> String {
-    fixture.context.write("page.txt", "the page says 4711");
-    let page = fixture.context.root().join("page.txt");
+    fixture.write("page.txt", "the page says 4711");
+    let page = fixture.root().join("page.txt");
     format!("CALL Bash {}", json!({ "command": format!("curl -s file://{}", page.display()) }))
 }
 
@@ -27,11 +28,11 @@ fn fetch_script(fixture: &ClaudeContext) -> String {
 #[test_case(OLD)]
 fn an_agent_may_do_what_the_projects_settings_deny(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.agent("fetcher", FETCHER);
-    fixture.context.write(".claude/settings.json", r#"{"permissions":{"deny":["Bash(curl:*)"]}}"#);
+    fixture.agent("fetcher", FETCHER);
+    fixture.write(".claude/settings.json", r#"{"permissions":{"deny":["Bash(curl:*)"]}}"#);
     let script = fetch_script(&fixture);
     let report = fixture.run("fetcher", &script);
-    assert!(report["result"].as_str().is_some_and(|text| text.contains("4711")), "{report}");
+    assert_eq!(report["result"], "the page says 4711");
     assert_eq!(report["agent"], "fetcher");
     assert!(report["duration_ms"].is_u64() && report["denials"] == json!([]), "{report}");
 }
@@ -40,8 +41,8 @@ fn an_agent_may_do_what_the_projects_settings_deny(version: &str) {
 #[test_case(OLD)]
 fn a_call_without_a_rule_is_denied_and_reported_to_the_caller(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.agent("fetcher", FETCHER);
-    let target = fixture.context.root().join("planted");
+    fixture.agent("fetcher", FETCHER);
+    let target = fixture.root().join("planted");
     let script =
         format!("CALL Bash {}", json!({ "command": format!("touch {}", target.display()) }));
     let report = fixture.run("fetcher", &script);
@@ -92,7 +93,7 @@ fn i2_project_settings_user_memory_and_environment_do_not_reach_an_agent(version
 #[test_case(OLD, 5_000)]
 fn the_first_request_of_an_agent_with_one_tool_is_small(version: &str, most: usize) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.agent("fetcher", FETCHER);
+    fixture.agent("fetcher", FETCHER);
     fixture.run("fetcher", "SAY done");
     let first = fixture.model.requests().first().expect("a request").bytes;
     assert!(first < most, "{first} bytes");
@@ -101,7 +102,7 @@ fn the_first_request_of_an_agent_with_one_tool_is_small(version: &str, most: usi
 #[test]
 fn a_prompt_of_three_megabytes_and_its_context_arrive_complete() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
-    fixture.context.agent("fetcher", FETCHER);
+    fixture.agent("fetcher", FETCHER);
     // Multi-byte characters reach 3 MB with few characters: the CLI refuses prompts it estimates as too many tokens.
     let filler = "äöü€ ".repeat(310_000);
     assert!(filler.len() > 3_000_000);
@@ -127,7 +128,7 @@ fn concurrent_agents_are_isolated_from_each_other() {
         let file = FETCHER
             .replace("fetcher", name)
             .replace("You fetch pages.", &format!("You are {name}-handed."));
-        fixture.context.agent(name, &file);
+        fixture.agent(name, &file);
     }
     let mut client = fixture.serve();
     let tasks = json!([
@@ -150,7 +151,6 @@ fn concurrent_agents_are_isolated_from_each_other() {
 fn an_answer_above_the_limit_is_truncated_and_stored_in_full() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
     fixture
-        .context
         .agent("fetcher", &FETCHER.replace("description:", "max_output_chars: 100\ndescription:"));
     let report = fixture.run("fetcher", &format!("SAY {}END", "word ".repeat(100)));
     let answer = report["result"].as_str().unwrap();
@@ -163,7 +163,7 @@ fn an_answer_above_the_limit_is_truncated_and_stored_in_full() {
 #[test]
 fn progress_reports_what_the_agent_does() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
-    fixture.context.agent("fetcher", FETCHER);
+    fixture.agent("fetcher", FETCHER);
     let script = fetch_script(&fixture);
     let mut client = fixture.serve();
     let id = client.send_request(
@@ -177,7 +177,8 @@ fn progress_reports_what_the_agent_does() {
         message["params"]["progressToken"] == "p1"
             && message["params"]["message"].as_str().is_some_and(|line| line.contains("Bash: curl"))
     });
-    assert!(result_text(&client.answer(id)).contains("4711"));
+    let answer = client.answer(id);
+    assert_eq!(answer["structuredContent"]["result"], "the page says 4711", "{answer}");
 }
 
 /// End to end: a real main agent that may not run `curl` gets an answer that a real subagent fetched with `curl`.
@@ -224,8 +225,8 @@ fn a_main_claude_delegates_to_a_subagent_claude(version: &str) {
         denied.iter().any(|denial| denial["tool_name"] == "Bash"),
         "main's own curl was denied: {result}"
     );
-    let events = std::fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
-    assert!(events.contains("RunEnded") && events.contains("SUCCESS"), "{events}");
+    let ended = wait_until("the end of the run", || context.events_named("RunEnded").pop());
+    assert_eq!(ended["outcome"], "SUCCESS", "{ended}");
 }
 
 /// Token usage of every message; costs [`COST_PER_MESSAGE_USD`] with this model.
@@ -244,7 +245,7 @@ fn judge_context(version: &str, schema: &str) -> Option<ClaudeContext> {
     let text = format!(
         "---\nname: judge\ndescription: Judges\n{settings}\noutput_schema: {schema}\n---\nYou judge.\n"
     );
-    fixture.context.agent("judge", &text);
+    fixture.agent("judge", &text);
     Some(fixture)
 }
 
@@ -266,7 +267,7 @@ fn assert_one_session(fixture: &ClaudeContext, report: &Value, requests: usize) 
         let told = |body: &Value| body["messages"].as_array().unwrap().len();
         assert!(told(&before.body) < told(&after.body), "each goes on from the one before");
     }
-    assert_eq!(events_named(&fixture.context.root(), "RunStarted").len(), 1, "one process");
+    assert_eq!(fixture.events_named("RunStarted").len(), 1, "one process");
     let cost = report["cost_usd"].as_f64().expect("what it cost");
     let expected = COST_PER_MESSAGE_USD * f64::from(u32::try_from(requests).unwrap());
     assert!((cost - expected).abs() < 1e-9, "{cost} for {requests} requests: {report}");
@@ -309,7 +310,7 @@ fn output_that_the_cli_accepted_is_validated_again(version: &str) {
     // Adjutant does not pass keywords to the CLI that the CLI does not know: it would not start.
     let schema = "output_schema: { type: object, required: [site], properties: { site: { type: string, format: uri } } }";
     let agent = format!("---\nname: judge\ndescription: Answers\n{schema}\n---\nYou judge.\n");
-    fixture.context.agent("judge", &agent);
+    fixture.agent("judge", &agent);
     fixture.model.set_handler(|request| {
         let corrected = request["messages"].to_string().contains("expected the format uri");
         let site = if corrected { "https://example.org" } else { "nowhere" };
@@ -368,8 +369,13 @@ fn assert_output_invalid(fixture: &ClaudeContext, report: &Value, answer: &str) 
     assert_eq!(report["errors"], errors, "{report}");
     assert_eq!(report["partial"], answer, "{report}");
     let sentence = report["error"].as_str().unwrap_or_default();
-    assert!(sentence.contains("at /score expected type integer, found \"high\""), "{sentence}");
-    let ended = events_named(&fixture.context.root(), "RunEnded").pop().expect("the run ended");
+    assert_eq!(
+        mask(sentence),
+        "OUTPUT_INVALID: the answer of `judge` is not what its file asks for: it does not fit \
+         the schema: at /score expected type integer, found \"high\". Look at `output_schema` \
+         and the prompt in [ROOT]/agents/judge/agent.md."
+    );
+    let ended = fixture.events_named("RunEnded").pop().expect("the run ended");
     assert_eq!((&ended["outcome"], &ended["errors"]), (&json!("OUTPUT_INVALID"), &errors));
     assert_eq!((&ended["last_answer"], &ended["cost_usd"]), (&json!(answer), &report["cost_usd"]));
 }
@@ -384,14 +390,13 @@ fn a_caller_over_mcp_gets_the_validation_errors() {
     let answer = client.call_tool("run_subagent", task.clone());
     let told = result_text(&answer);
     assert_eq!((&answer["isError"], answer.get("structuredContent")), (&json!(true), None));
-    for part in [
-        "OUTPUT_INVALID: ",
-        "at /score expected type integer, found \"high\"",
-        "cost_usd: 0.003",
-        "{\"score\": \"high\"}",
-    ] {
-        assert!(told.contains(part), "{part} is missing: {told}");
-    }
+    insta::assert_snapshot!(mask(told), @r#"
+    OUTPUT_INVALID: the answer of `judge` is not what its file asks for: it does not fit the schema: at /score expected type integer, found "high". Look at `output_schema` and the prompt in [ROOT]/agents/judge/agent.md.
+    cost_usd: 0.003
+
+    partial (what `judge` had written, not its answer):
+    {"score": "high"}
+    "#);
     let errors = json!([{ "path": "/score", "expected": "type integer", "found": "\"high\"" }]);
     assert_eq!(answer["_meta"]["adjutant/error"]["errors"], errors, "{answer}");
     let several = client.call_tool("run_subagents", json!({ "tasks": [task] }));

@@ -10,6 +10,7 @@ use crate::gateway_real::node_program;
 use crate::support::TestContext;
 use crate::support::claude_context::NEW;
 use crate::support::real_claude::real_claude;
+use crate::support::skip::or_skip;
 
 fn read_file(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -31,9 +32,8 @@ fn systemd_accepts_the_unit() {
     context.write("adjutant.service", unit);
     let path = context.root().join("adjutant.service");
     let verify = Command::new("systemd-analyze").arg("verify").arg(&path).output();
-    let Ok(output) = verify else {
-        return println!("SKIPPED: there is no systemd-analyze to read the unit with");
-    };
+    let verify = verify.map_err(|error| format!("systemd-analyze cannot be started: {error}"));
+    let Some(output) = or_skip(verify) else { return };
     let said = String::from_utf8_lossy(&output.stderr);
     let about_us: Vec<&str> =
         said.lines().filter(|line| line.contains("adjutant.service")).collect();
@@ -67,9 +67,7 @@ fn a_linter_accepts_the_dockerfile() {
 #[ignore = "takes minutes, and needs root, buildah and debootstrap"]
 fn the_image_builds_and_runs_as_its_user() {
     for program in ["buildah", "debootstrap"] {
-        if Command::new(program).arg("--version").output().is_err() {
-            return println!("SKIPPED: `{program}` is not installed; no image is built");
-        }
+        Command::new(program).arg("--version").output().expect("the program is installed");
     }
     let Some(claude) = real_claude(NEW) else { return };
     let folder = tempfile::tempdir().unwrap();

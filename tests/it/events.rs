@@ -13,11 +13,11 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use crate::processes::process_tree::wait_until;
+use crate::support::TestContext;
 use crate::support::claude_context::{ClaudeContext, NEW, OLD};
 use crate::support::fake_claude::fake_claude;
 use crate::support::mcp::McpClient;
-use crate::support::{TestContext, idle_processes};
+use crate::support::wait::wait_until;
 
 const WORKER: &str = "---
 name: NAME
@@ -28,15 +28,7 @@ You work.
 ";
 
 fn add_worker(fixture: &ClaudeContext, name: &str) {
-    fixture.context.agent(name, &WORKER.replace("NAME", name));
-}
-
-/// All events of the project, in order. A last line without its LF is being written, and left out.
-fn events(fixture: &ClaudeContext) -> Vec<Value> {
-    let file = fixture.context.root().join("data/events.jsonl");
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let complete = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-    complete.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect()
+    fixture.agent(name, &WORKER.replace("NAME", name));
 }
 
 fn text<'a>(event: &'a Value, key: &str) -> &'a str {
@@ -55,7 +47,7 @@ fn the_event_log_has_every_step_of_a_run(version: &str) {
     let prompt = "CALL Bash {\"command\":\"echo one\"}\nCALL Bash {\"command\":\"false\"}\n\
                   CALL Bash {\"command\":\"touch nothing-allows-this\"}\nSAY done";
     let report = fixture.run("worker", prompt);
-    let events = events(&fixture);
+    let events = fixture.events();
     assert_eq!(
         names(&events),
         [
@@ -89,7 +81,14 @@ fn the_event_log_has_every_step_of_a_run(version: &str) {
     assert_eq!(ended["cost_usd"], report["cost_usd"]);
     assert!(ended["tokens"]["input"].as_u64().is_some_and(|tokens| tokens > 0), "{ended}");
     assert!([5, 7, 10, 11, 12, 13].iter().all(|at| events[*at]["duration_ms"].is_u64()));
-    assert!(text(&events[10], "reason").contains("permissions.allow"));
+    assert_eq!(
+        text(&events[10], "reason"),
+        "Denied by Adjutant: agent `worker` wants `Bash: touch nothing-allows-this`; no rule \
+         for `Bash` in `permissions.allow` of its agent.md allows it, and nobody can be asked: \
+         `adjutant run` has no terminal. `Bash(touch nothing-allows-this *)` in \
+         `permissions.allow` of its agent.md would allow it. Do without it, and say so in your \
+         answer."
+    );
     assert_shown(&fixture, text(&report, "run_id"));
 }
 
@@ -165,7 +164,7 @@ fn assert_paired(events: &[Value]) {
 #[test_case(NEW)]
 fn events_of_ten_parallel_runs_are_attributed_even_if_half_are_killed(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.write("agents/defaults.yaml", "max_runs: 10\n");
+    fixture.write("agents/defaults.yaml", "max_runs: 10\n");
     (0..10).for_each(|number| add_worker(&fixture, &format!("w{number}")));
     let mut client = fixture.serve();
     let tasks: Vec<Value> = (0..10)
@@ -181,7 +180,7 @@ fn events_of_ten_parallel_runs_are_attributed_even_if_half_are_killed(version: &
         json!({ "name": "run_subagents", "arguments": { "tasks": tasks } }),
     );
     let killed_runs = wait_until("five that sleep", || {
-        let events = events(&fixture);
+        let events = fixture.events();
         let asleep: BTreeSet<String> = events
             .iter()
             .filter(|event| event["tool_input"]["command"] == "sleep 100")
@@ -189,7 +188,7 @@ fn events_of_ten_parallel_runs_are_attributed_even_if_half_are_killed(version: &
             .collect();
         (asleep.len() == 5).then_some(asleep)
     });
-    for event in events(&fixture) {
+    for event in fixture.events() {
         if event["hook_event_name"] == "RunStarted" && killed_runs.contains(text(&event, "run_id"))
         {
             let pid = i32::try_from(event["pid"].as_u64().unwrap()).unwrap();
@@ -204,7 +203,7 @@ fn events_of_ten_parallel_runs_are_attributed_even_if_half_are_killed(version: &
     );
     client.stop();
 
-    let events = events(&fixture);
+    let events = fixture.events();
     let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>(), "none is lost");
     assert_paired(&events);
@@ -252,12 +251,12 @@ fn the_next_start_closes_runs_that_a_killed_server_left_open() {
     let arguments = json!({ "agent_name": "worker", "prompt": prompt });
     client.send_request("tools/call", json!({ "name": "run_subagent", "arguments": arguments }));
     wait_until("the tool's start", || {
-        names(&events(&fixture)).contains(&"PreToolUse").then_some(())
+        names(&fixture.events()).contains(&"PreToolUse").then_some(())
     });
     client.child().kill().unwrap();
-    let first = text(&events(&fixture)[0], "run_id").to_owned();
+    let first = text(&fixture.events()[0], "run_id").to_owned();
     assert_eq!(fixture.run("worker", "SAY next")["result"], "next");
-    let events = events(&fixture);
+    let events = fixture.events();
     assert_paired(&events);
     assert_attributed(&events);
     let ended = events
@@ -304,7 +303,7 @@ fn every_registered_run_has_exactly_one_end(settings: &str, prompt: &str, act: A
     let file = format!("---\nname: worker\ndescription: Works\n{settings}---\nYou work.\n");
     context.agent("worker", &file);
     context.agent("next", "---\nname: next\ndescription: Comes next\n---\nYou follow.\n");
-    let of_kind = |kind: &str| idle_processes::events_named(&context.root(), kind);
+    let of_kind = |kind: &str| context.events_named(kind);
     if matches!(act, Act::RefuseAdmission) {
         context.write("agents/defaults.yaml", "min_free_memory_mb: 16777216\n");
     }
@@ -394,10 +393,10 @@ fn a_refused_call_has_neither_a_beginning_nor_an_end() {
 #[test_case(OLD)]
 fn every_event_of_a_run_has_the_transcript_path(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.agent("worker", &WORKER.replace("NAME", "worker\nsession: true"));
+    fixture.agent("worker", &WORKER.replace("NAME", "worker\nsession: true"));
     let first = fixture.run("worker", "SAY one");
     assert_eq!(fixture.run("worker", "SAY two")["session_id"], first["session_id"]);
-    let events = events(&fixture);
+    let events = fixture.events();
     assert_attributed(&events);
     let paths: BTreeSet<&str> =
         events.iter().map(|event| text(event, "agent_transcript_path")).collect();
@@ -412,14 +411,14 @@ fn a_native_subagent_inside_an_agent_is_logged_under_its_own_name(version: &str,
     let tools = format!("worker\ntools: [\"builtin:Bash\", \"builtin:{tool}\"]");
     let file =
         WORKER.replace("NAME", &tools).replace("[\"Bash(echo", &format!("[{tool}, \"Bash(echo"));
-    fixture.context.agent("worker", &file);
+    fixture.agent("worker", &file);
     let task = json!({
         "description": "look", "subagent_type": "general-purpose", "run_in_background": false,
         "prompt": "CALL Bash {\"command\":\"echo inside\"}\nSAY looked",
     });
     let report = fixture.run("worker", &format!("CALL {tool} {task}\nSAY done"));
     assert_eq!(report["result"], "done", "{report}");
-    let events = events(&fixture);
+    let events = fixture.events();
     assert_attributed(&events);
     assert_paired(&events);
     let inside: Vec<Value> =
@@ -444,8 +443,7 @@ fn notifications_of_claude_are_logged() {
     let mut command = context.adjutant(["run", "worker", prompt, "--json"]);
     let output = command.env("ADJUTANT_CLAUDE", fake_claude()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let log = std::fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
-    let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = context.events();
     assert_attributed(&events);
     let told = events.iter().find(|event| event["hook_event_name"] == "Notification").unwrap();
     assert_eq!(told["message"], "it waits for you");
@@ -487,7 +485,7 @@ fn otlp_collector() -> (String, Receiver<Value>) {
 #[test]
 fn a_run_and_its_tool_calls_are_spans_of_the_callers_trace() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
-    fixture.context.agent(
+    fixture.agent(
         "worker",
         &WORKER.replace("NAME", "worker").replace("Bash(false)", "Bash(printenv:*)"),
     );
@@ -517,11 +515,10 @@ fn a_run_and_its_tool_calls_are_spans_of_the_callers_trace() {
     assert_eq!((&ran["status"]["code"], &denied["status"]["code"]), (&json!(1), &json!(2)));
     let expected_parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", text(run, "spanId"));
     assert!(fixture.all_requests_text().contains(&expected_parent), "the process knows its place");
-    let cost = run["attributes"].to_string();
-    assert!(
-        cost.contains("adjutant.cost_usd") && cost.contains("gen_ai.usage.input_tokens"),
-        "{cost}"
-    );
+    for key in ["adjutant.cost_usd", "gen_ai.usage.input_tokens"] {
+        let mut attributes = run["attributes"].as_array().unwrap().iter();
+        assert!(attributes.any(|attribute| attribute["key"] == key), "{key}: {run}");
+    }
 }
 
 /// Three result files: one older than `log_retention`, one as old whose run is in a retained event file, one new.

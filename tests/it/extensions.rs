@@ -52,7 +52,14 @@ fn an_extension_adds_agents_and_servers_and_list_names_their_origin() {
     assert_eq!(listed[0]["origin"], json!({ "extension": "review-kit" }));
     assert_eq!(listed[0]["state"], "ok", "{listed}");
     let table = context.run(["list"]);
-    assert!(String::from_utf8_lossy(&table.stdout).contains("from review-kit"), "{table:?}");
+    insta::assert_snapshot!(String::from_utf8_lossy(&table.stdout), @r"
+    ───────────────────────────────────────────────────────────
+     agent             description   callers   session   state 
+    ═══════════════════════════════════════════════════════════
+     reviewer          Reviews       main      no        ok    
+     from review-kit                                           
+    ───────────────────────────────────────────────────────────
+    ");
     let extensions = json_of(&context, ["extensions", "list", "--json"]);
     let wanted = json!([
         { "name": "notes", "visibility": "private" }, { "name": "tickets", "visibility": "public" }
@@ -194,7 +201,7 @@ fn private_servers_serve_only_the_extensions_agents_and_public_ones_follow_the_r
     );
     let book = json!({ "path": context.root().join("extensions/kit/shelf/book.txt") });
     let report = fixture.run("reviewer", &format!("CALL mcp__own__read_text_file {book}"));
-    assert!(report["result"].as_str().unwrap().contains("Ishmael"), "{report}");
+    assert_eq!(report["result"], r#"{"content":"call me Ishmael"}"#);
     let report = fixture.run("outsider", "SAY hello");
     assert_eq!(report["code"], "SERVER_UNAVAILABLE", "an agent outside cannot have it: {report}");
     let mut client = McpClient::connect(fixture.adjutant(["serve"]));
@@ -204,17 +211,22 @@ fn private_servers_serve_only_the_extensions_agents_and_public_ones_follow_the_r
         client.call_tool("execute_tool", call)
     };
     let common = execute(&mut client, "main", "common");
-    assert!(result_text(&common).contains("Ishmael"), "{common}");
+    assert_eq!(result_text(&common), "call me Ishmael");
     let denied = execute(&mut client, "poor", "common");
-    assert!(result_text(&denied).contains("DENIED_BY_POLICY"), "{denied}");
+    assert_eq!(
+        result_text(&denied),
+        "DENIED_BY_POLICY: agent `poor` may not use tool `read_text_file` of server `common`: \
+         no rule allows the server (`agents.poor` in .mcp-gateway-rules.json line 1). Call \
+         list_servers and get_server_tools to see what is allowed."
+    );
     for name in ["own", "kit/own", "kit:own", "reviewer:own", "mcp__own", "OWN", "own "] {
         let hidden = execute(&mut client, "main", name);
         assert!(!result_text(&hidden).contains("Ishmael"), "{name}: {hidden}");
     }
     let servers = client.call_tool("list_servers", json!({ "agent_id": "main" }));
-    assert!(
-        servers.to_string().contains("common") && !servers.to_string().contains("own"),
-        "{servers}"
+    assert_eq!(
+        servers.to_string(),
+        "{\"content\":[{\"type\":\"text\",\"text\":\"[{\\\"name\\\":\\\"common\\\",\\\"description\\\":null}]\"}],\"structuredContent\":{\"result\":[{\"name\":\"common\",\"description\":null}]},\"isError\":false}"
     );
 }
 

@@ -19,10 +19,10 @@ mod resource_owners;
 mod resources_and_prompts;
 mod server_processes;
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -46,6 +46,14 @@ pub(crate) fn faulty() -> String {
 /// A project with a gateway.
 struct GatewayContext {
     context: TestContext,
+}
+
+impl Deref for GatewayContext {
+    type Target = TestContext;
+
+    fn deref(&self) -> &Self::Target {
+        &self.context
+    }
 }
 
 impl GatewayContext {
@@ -95,15 +103,4 @@ fn call_tool_text(client: &mut McpClient, server: &str, tool: &str) -> String {
 fn error_code(result: &Value) -> &str {
     assert_eq!(result["isError"], true, "{result}");
     result_text(result).split(':').next().unwrap()
-}
-
-pub(crate) fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} never came");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -778,8 +778,8 @@ fn tool_pins_that_cannot_be_read_are_an_error_and_are_never_overwritten(variant:
     let expected = format!("error: `{}` cannot be used: {why}\n", path.display());
     assert_eq!((trusted.status.code(), text(&trusted.stderr)), (Some(2), expected.as_str()));
     let mut client = gateway(&context, "Reads a file\u{200b} and sends it");
-    let message = status(&mut client)["message"].to_string();
-    assert!(message.contains(why), "{message}");
+    let expected = format!("`{}` cannot be used: {why}", path.display());
+    assert_eq!(status(&mut client)["message"], expected);
     assert_eq!(stored(&context, "tool-pins"), before);
 }
 

@@ -23,31 +23,30 @@ fn project(version: &str) -> Option<ClaudeContext> {
     for entry in fs::read_dir(examples).unwrap() {
         let entry = entry.unwrap();
         let name = format!("hooks/{}", entry.file_name().to_string_lossy());
-        fixture.context.write(&name, fs::read_to_string(entry.path()).unwrap());
+        fixture.write(&name, fs::read_to_string(entry.path()).unwrap());
     }
     let page = include_str!("../../docs/hooks.md");
     let uses = page.split("## Four uses").nth(1).unwrap();
     let settings = uses.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    fixture.context.write("agents/defaults.yaml", settings);
+    fixture.write("agents/defaults.yaml", settings);
     Some(fixture)
 }
 
 fn read(fixture: &ClaudeContext, name: &str) -> String {
-    fs::read_to_string(fixture.context.root().join(name))
-        .unwrap_or_else(|error| panic!("{name}: {error}"))
+    fs::read_to_string(fixture.root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[test_case(NEW)]
 #[test_case(OLD)]
 fn the_examples_of_the_hooks_page_work(version: &str) {
     let Some(fixture) = project(version) else { return };
-    fixture.context.agent("worker", WORKER);
+    fixture.agent("worker", WORKER);
     let prompt = "CALL Bash {\"command\":\"cat data/dashboard/worker-*.json\"}\n\
                   CALL Bash {\"command\":\"git push origin\"}\nSAY done";
     let report = fixture.run("worker", prompt);
     assert_eq!(report["result"], "done", "{report}");
     let denied = report["denials"].to_string();
-    assert!(denied.contains("must not run `git push`"), "{report}");
+    assert_eq!(denied, r#"[{"tool":"Bash","rule":"policy: worker must not run `git push`"}]"#);
     assert!(
         fixture.all_requests_text().contains("policy: worker must not run `git push`"),
         "the model is told"
@@ -65,14 +64,6 @@ fn the_examples_of_the_hooks_page_work(version: &str) {
     );
 }
 
-/// Names of the events in the event log.
-fn events(fixture: &ClaudeContext) -> Vec<String> {
-    let name = |line: &str| {
-        serde_json::from_str::<Value>(line).ok()?["hook_event_name"].as_str().map(str::to_owned)
-    };
-    read(fixture, "data/events.jsonl").lines().filter_map(name).collect()
-}
-
 /// An agent with one `PreToolUse` hook for `Bash`.
 fn add_hooked_agent(fixture: &ClaudeContext, name: &str, hook: &str) {
     let file = WORKER.replace("name: worker", &format!("name: {name}")).replacen(
@@ -80,7 +71,7 @@ fn add_hooked_agent(fixture: &ClaudeContext, name: &str, hook: &str) {
         &format!("hooks: {{ PreToolUse: [{{ matcher: Bash, hooks: [{{ type: command, {hook} }}] }}] }}\n---\nYou"),
         1,
     );
-    fixture.context.agent(name, &file);
+    fixture.agent(name, &file);
 }
 
 fn outcome(report: &Value) -> &str {
@@ -91,7 +82,7 @@ fn outcome(report: &Value) -> &str {
 fn failing_hooks_block_unless_on_failure_is_allow_and_no_hook_grants_permission() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
     let allow = "{\"hookSpecificOutput\":{\"permissionDecision\":\"allow\"}}";
-    fixture.context.write("allow.json", allow);
+    fixture.write("allow.json", allow);
     let echo = "CALL Bash {\"command\":\"echo fine\"}\nSAY done";
     let cases = [
         ("broken", "command: exit 1", echo, "refused"),
@@ -118,7 +109,7 @@ fn failing_hooks_block_unless_on_failure_is_allow_and_no_hook_grants_permission(
             });
         }
     });
-    assert!(!fixture.context.root().join("planted").exists());
+    assert!(!fixture.root().join("planted").exists());
 }
 
 #[test_case(NEW)]
@@ -127,13 +118,12 @@ fn a_hook_backs_up_the_transcript_before_compaction(version: &str) {
     let Some(fixture) = project(version) else { return };
     let file =
         WORKER.replace("description: Works", "description: Works\nsession: true\nmodel: haiku\nenv: { CLAUDE_AUTOCOMPACT_PCT_OVERRIDE: \"5\", CLAUDE_CODE_AUTO_COMPACT_WINDOW: \"100000\" }");
-    fixture.context.agent("worker", &file);
+    fixture.agent("worker", &file);
     let prompt = "SAY remember the blue door\nUSAGE 199000 100\nCALL Bash {\"command\":\"echo one\"}\n\
                   USAGE 199000 100\nCALL Bash {\"command\":\"echo two\"}\nSAY done";
     let report = fixture.run("worker", prompt);
-    let told = events(&fixture);
-    assert!(told.contains(&"PreCompact".to_owned()), "{report}: {told:?}");
-    let folder = fs::read_dir(fixture.context.root().join("data/backups")).unwrap();
+    assert_ne!(fixture.events_named("PreCompact"), [] as [Value; 0], "{report}");
+    let folder = fs::read_dir(fixture.root().join("data/backups")).unwrap();
     let mut backups = folder.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
     assert!(
         backups.any(|backup| backup.contains("remember the blue door")),

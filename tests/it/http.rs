@@ -18,6 +18,7 @@ use test_case::test_case;
 use crate::support::TestContext;
 use crate::support::http::{HttpRequest, initialize_request, stateless_post};
 use crate::support::mcp::McpClient;
+use crate::support::text::mask;
 
 const BOT_AGENT: &str =
     "---\nname: helper\ndescription: Helps\nallowed_callers: [bot]\n---\nHelp.\n";
@@ -28,14 +29,9 @@ fn project() -> TestContext {
     context
 }
 
-fn audit_entries(context: &TestContext) -> Vec<Value> {
-    let text = std::fs::read_to_string(context.root().join("data/audit.jsonl")).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
 fn refused_request_codes(context: &TestContext) -> Vec<String> {
     let lines =
-        audit_entries(context).into_iter().filter(|line| line["operation"] == "http_request");
+        context.audit_entries().into_iter().filter(|line| line["operation"] == "http_request");
     lines.map(|line| line["error"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -71,7 +67,10 @@ fn the_token_name_is_the_caller_in_both_protocol_revisions() {
     let context = project();
     let (bot, ci) = (context.create_token("bot"), context.create_token("ci"));
     let server = context.serve_http([]);
-    assert!(run_subagent_description(&bot, &server).contains("helper: Helps"));
+    assert_eq!(
+        run_subagent_description(&bot, &server),
+        "Hand a task to a specialist agent with rights and tools of its own.\n- helper: Helps"
+    );
     assert!(!run_subagent_description(&ci, &server).contains("helper"));
 
     let begun = server.post(&ci, &initialize_request());
@@ -129,8 +128,16 @@ fn j1_serving_without_tokens_requires_insecure_local_on_loopback() {
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(said(["serve", "--http", "0.0.0.0:0", "--stdio"]).contains("adjutant token new"));
-    assert!(said(["gateway", "--http", "0.0.0.0:0", "--insecure-local"]).contains("loopback"));
+    assert_eq!(
+        said(["serve", "--http", "0.0.0.0:0", "--stdio"]),
+        "error: 0.0.0.0:0 can be reached from other machines and there are no tokens: make one \
+         with `adjutant token new CALLER`\n"
+    );
+    assert_eq!(
+        said(["gateway", "--http", "0.0.0.0:0", "--insecure-local"]),
+        "error: --insecure-local is for loopback alone and 0.0.0.0:0 can be reached from other \
+         machines: listen at 127.0.0.1, or leave it out and use tokens\n"
+    );
     let server = context.serve_http(["--insecure-local"]);
     server.wait_for("WARNING: --insecure-local");
     assert_eq!(server.post("", &initialize_request()).status, 200);
@@ -152,7 +159,11 @@ fn j2_tokens_are_required_and_revocation_is_immediate() {
     let missing = server.post("", &initialize_request());
     assert_eq!(missing.status, 401);
     assert!(missing.header("www-authenticate").unwrap().starts_with("Bearer"));
-    assert!(missing.body.contains("adjutant token new CALLER"), "{missing:?}");
+    assert_eq!(
+        missing.body,
+        "a token is needed: send `Authorization: Bearer TOKEN`; `adjutant token new CALLER` \
+         makes one\n"
+    );
     assert_eq!(server.post("adjutant_wrong", &initialize_request()).status, 401);
     let basic = HttpRequest::post("", &initialize_request())
         .with_header("Authorization", &format!("Basic {token}"));
@@ -166,7 +177,7 @@ fn j2_tokens_are_required_and_revocation_is_immediate() {
     assert_eq!(server.post(&token, &initialize_request()).status, 401);
     let refused = refused_request_codes(&context);
     assert_eq!(refused, ["NO_TOKEN", "WRONG_TOKEN", "EXPIRED_TOKEN"], "alike ones are one line");
-    let stored = std::fs::read_to_string(context.root().join("data/audit.jsonl")).unwrap();
+    let stored = context.audit_log();
     assert!(!stored.contains(&token) && !stored.contains("adjutant_wrong"));
 }
 
@@ -187,8 +198,11 @@ fn nobody_is_let_in_while_the_tokens_cannot_be_read() {
     assert_eq!(server.post("", &initialize_request()).status, 401);
     let other = context.run(["serve", "--http", "127.0.0.1:0"]);
     let stderr = String::from_utf8(other.stderr).unwrap();
-    assert!(
-        stderr.contains(&format!("`{}` cannot be read: unknown field `admin`", path.display()))
+    assert_eq!(
+        mask(&stderr),
+        "error: `[ROOT]/data/tokens.json` cannot be read: unknown field `admin`, expected one \
+         of `id`, `caller`, `hash`, `created`, `expires` at line 6 column 13; nobody is let in \
+         until it can (move it away to start over)\n"
     );
     std::fs::write(&path, stored).unwrap();
     assert_eq!(server.post(&token, &initialize_request()).status, 200);
@@ -214,7 +228,7 @@ fn j3_a_session_cannot_be_used_by_another_caller() {
         .with_header("Authorization", &format!("Bearer {ci}"))
         .with_header("Accept", "text/event-stream");
     assert_eq!(server.send(&listen.with_header("Mcp-Session-Id", session)).status, 403);
-    let line = audit_entries(&context).into_iter().find(|line| line["error"] == "FOREIGN_SESSION");
+    let line = context.audit_entries().into_iter().find(|line| line["error"] == "FOREIGN_SESSION");
     assert_eq!(line.unwrap()["agent"], "ci");
 }
 
@@ -264,7 +278,10 @@ fn stdio_and_http_are_served_concurrently_and_stop_together() {
     let said = std::fs::read_to_string(&log).unwrap();
     let place = said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
     let list = client.request("tools/list", json!({}));
-    assert!(list["tools"][0]["description"].as_str().unwrap().contains("mine"));
+    assert_eq!(
+        list["tools"][0]["description"],
+        "Hand a task to a specialist agent with rights and tools of its own.\n- mine: For main"
+    );
     let mut stream = TcpStream::connect(&place).unwrap();
     stream.write_all(&stateless_post(&token, 1, "tools/list", json!({})).to_bytes()).unwrap();
     let mut answer = String::new();

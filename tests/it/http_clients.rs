@@ -16,10 +16,13 @@ use crate::gateway_real::{
     node_packages, node_program, project_with_everything, python_program, stdout_of, test_source,
 };
 use crate::support::TestContext;
-use crate::support::claude_context::{ClaudeContext, NEW, OLD, wait_for_servers_script};
+use crate::support::claude_context::{
+    ClaudeContext, NEW, OLD, delegated_report, report, wait_for_servers_script,
+};
 use crate::support::http::{HttpRequest, HttpServer, initialize_request, send_to, stateless_post};
 use crate::support::mcp::result_text;
 use crate::support::real_claude::scripted_environment;
+use crate::support::wait::wait_until;
 
 /// `adjutant serve --http` with server-everything behind it, and a token for the agent that may use it.
 fn server_with_everything() -> Option<(TestContext, HttpServer, String)> {
@@ -69,7 +72,7 @@ fn a_real_claude_delegates_over_http(version: &str) {
     let agent = "---\nname: teller\ndescription: Tells\nallowed_callers: [editor]\n---\nTell.\n";
     context.agent("teller", agent);
     let token = context.create_token("editor");
-    let server = HttpServer::start(fixture.adjutant(["serve", "--http", "127.0.0.1:0"]));
+    let mut server = HttpServer::start(fixture.adjutant(["serve", "--http", "127.0.0.1:0"]));
     let entry = json!({ "mcpServers": { "adjutant": {
         "type": "http", "url": server.url(),
         "headers": { "Authorization": "Bearer ${ADJUTANT_TOKEN}" },
@@ -91,10 +94,15 @@ fn a_real_claude_delegates_over_http(version: &str) {
         .unwrap();
     child.stdin.take().unwrap().write_all(prompt.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let answer = String::from_utf8_lossy(&output.stdout);
-    assert!(answer.contains("4711"), "{answer}");
+    let told = report(&output);
+    let told = delegated_report(told["result"].as_str().unwrap());
+    assert_eq!(told["result"], "the answer is 4711", "{told}");
+    server.signal(Signal::SIGTERM);
+    assert!(server.wait_for_exit().success());
     let events = fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
-    assert!(events.contains("RunEnded") && events.contains("\"token\""), "{events}");
+    let ended = context.events_named("RunEnded").pop().expect("the end of the run");
+    let caller = &ended["caller"];
+    assert_eq!([&caller["name"], &caller["known_by"]], ["editor", "token"], "{ended}");
     assert!(!fixture.all_requests_text().contains(&token) && !events.contains(&token));
 }
 
@@ -102,8 +110,8 @@ fn a_real_claude_delegates_over_http(version: &str) {
 fn calls_over_http_finish_after_sigterm() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
     let agent = "---\nname: teller\ndescription: Tells\nallowed_callers: [bot]\n---\nTell.\n";
-    fixture.context.agent("teller", agent);
-    let token = fixture.context.create_token("bot");
+    fixture.agent("teller", agent);
+    let token = fixture.create_token("bot");
     let mut server = HttpServer::start(fixture.adjutant(["serve", "--http", "127.0.0.1:0"]));
     let arguments = json!({ "agent_name": "teller", "prompt": "SLEEP 2\nSAY it is 4711" });
     let params = json!({ "name": "run_subagent", "arguments": arguments });
@@ -111,16 +119,12 @@ fn calls_over_http_finish_after_sigterm() {
     let address = server.address;
     let answer = std::thread::scope(|scope| {
         let asking = scope.spawn(move || send_to(address, &call));
-        let events = fixture.context.root().join("data/events.jsonl");
-        let end = Instant::now() + Duration::from_mins(1);
-        while !fs::read_to_string(&events).is_ok_and(|text| text.contains("RunStarted")) {
-            assert!(Instant::now() < end, "the run does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("the start of the run", || fixture.events_named("RunStarted").pop());
         server.signal(Signal::SIGTERM);
         asking.join().unwrap()
     });
-    assert!(answer.body.contains("it is 4711"), "{answer:?}");
+    let answer = answer.message();
+    assert_eq!(answer["result"]["structuredContent"]["result"], "it is 4711", "{answer}");
     assert!(server.wait_for_exit().success());
 }
 

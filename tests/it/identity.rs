@@ -22,13 +22,13 @@ pub(crate) fn identity_project(version: &str) -> Option<ClaudeContext> {
         let text = format!(
             "---\nname: {name}\ndescription: Helps\nallowed_callers: [{caller}]\n---\nHelp.\n"
         );
-        fixture.context.agent(name, &text);
+        fixture.agent(name, &text);
     }
-    fixture.context.write(
+    fixture.write(
         ".claude/agents/code-reviewer.md",
         "---\nname: code-reviewer\ndescription: Reviews code\n---\nYou review.\n",
     );
-    fixture.context.write(
+    fixture.write(
         ".mcp-gateway-rules.json",
         r#"{"agents": {"main": {"allow": {"servers": ["good"]}}, "code-reviewer": {"deny": {"servers": ["*"]}}}}"#,
     );
@@ -41,7 +41,7 @@ pub(crate) fn identity_project(version: &str) -> Option<ClaudeContext> {
         },
         "good": { "command": faulty() },
     }});
-    fixture.context.write(".mcp.json", servers.to_string());
+    fixture.write(".mcp.json", servers.to_string());
     Some(fixture)
 }
 
@@ -58,10 +58,10 @@ pub(crate) fn start_main_agent(fixture: &ClaudeContext, script: &str) -> Child {
         .args(["--settings", r#"{"enabledMcpjsonServers": ["adjutant", "tools"]}"#])
         .args(["--permission-mode", "bypassPermissions"])
         .env_clear()
-        .envs(scripted_environment(&fixture.model, &fixture.context.home()))
+        .envs(scripted_environment(&fixture.model, &fixture.home()))
         // `claude` refuses `bypassPermissions` to root unless this is set.
         .env("IS_SANDBOX", "1")
-        .current_dir(fixture.context.root())
+        .current_dir(fixture.root())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let mut child = command.spawn().expect("claude starts");
@@ -71,12 +71,9 @@ pub(crate) fn start_main_agent(fixture: &ClaudeContext, script: &str) -> Child {
 
 /// The audit entries of one operation.
 pub(crate) fn audit_entries_of(fixture: &ClaudeContext, operation: &str) -> Vec<Value> {
-    let log =
-        fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).unwrap_or_default();
-    log.lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .filter(|line| line["operation"] == operation)
-        .collect()
+    let mut entries = fixture.audit_entries();
+    entries.retain(|entry| entry["operation"] == operation);
+    entries
 }
 
 /// Ids of the tool uses in the transcripts below `folder` whose path contains `word` (`has`) or does not (`!has`).

@@ -137,7 +137,10 @@ fn symlinks_out_of_the_project_are_not_followed() {
     symlink(&outside, context.root().join(".mcp.json")).unwrap();
     let output = context.run(["init"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("`.mcp.json` is a link"), "{}", text(&output.stderr));
+    insta::assert_snapshot!(text(&output.stderr), @r"
+    error: `.mcp.json` is a link, or lies behind one; put a file of the project in its place
+    nothing was changed
+    ");
     assert_eq!(fs::read_to_string(&outside).unwrap(), "{}");
     assert_eq!(all_files(&context.root()).len(), 1, "nothing else was written either");
 }

@@ -11,6 +11,9 @@
     reason = "a test says what it found by panicking"
 )]
 
+#[macro_use]
+mod support;
+
 mod approval;
 mod architecture;
 mod attacks;
@@ -59,4 +62,3 @@ mod shipped_agents_live;
 
 mod process_pool;
 mod process_pool_faults;
-mod support;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::gateway::faulty;
 use crate::support::TestContext;
 use crate::support::fake_claude::fake_claude;
-use crate::support::idle_processes::{events_named, wait_for};
+use crate::support::wait::wait_until;
 
 const READ_TIMEOUT_MS: u16 = 30_000;
 
@@ -231,8 +231,8 @@ fn f5_a_second_request_with_an_id_in_use_is_rejected() {
         }
         open.remove(&answer["id"].as_u64().unwrap());
     }
-    wait_for("the end of the run", || {
-        (events_named(&context.root(), "RunEnded").len() == 1).then_some(())
+    wait_until("the end of the run", || {
+        (context.events_named("RunEnded").len() == 1).then_some(())
     });
     client.send(&echo_call_line(10, "six"));
     while client.read_response()["id"] != 10 {}

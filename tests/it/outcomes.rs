@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::support::TestContext;
 use crate::support::claude_context::report;
 use crate::support::fake_claude::fake_claude;
-use crate::support::idle_processes::{events_named, wait_for};
 use crate::support::mcp::McpClient;
+use crate::support::wait::wait_until;
 
 /// One outcome: behaviour of the fake `claude` at start and in its turn, settings, and the expected report.
 struct Case {
@@ -417,8 +417,8 @@ fn run_case(case: &Case) -> (Value, i32) {
         Trigger::WhileRunning(happens) => {
             let mut child =
                 command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-            wait_for("what it writes", || {
-                (!events_named(&context.root(), "SessionStart").is_empty()).then_some(())
+            wait_until("what it writes", || {
+                (!context.events_named("SessionStart").is_empty()).then_some(())
             });
             happens(&context, &mut child);
             child.wait_with_output()
@@ -462,9 +462,7 @@ fn second_of_two(context: &TestContext) -> Value {
         server.send_request("tools/call", json!({ "name": "run_subagent", "arguments": arguments }))
     };
     ask("FAKE hang-mid-turn");
-    wait_for("the first", || {
-        (!events_named(&context.root(), "SessionStart").is_empty()).then_some(())
-    });
+    wait_until("the first", || (!context.events_named("SessionStart").is_empty()).then_some(()));
     let second = ask("x");
     server.answer(second)["_meta"]["adjutant/error"].clone()
 }
@@ -523,10 +521,12 @@ fn exhausted_daily_budget_rejects_the_next_call_and_names_the_budget() {
     let _ = fs::remove_file(context.root().join("data/events.jsonl"));
     assert_eq!(run_for_one_cent(&context, "two")["cost_usd"], 0.01);
     let told = run_for_one_cent(&context, "three")["error"].as_str().unwrap_or_default().to_owned();
-    let expected =
-        "BUDGET_EXCEEDED: `helper` has cost $0.0200 of $0.02 today (`budgets.helper.per_day_usd`)";
-    assert!(told.starts_with(expected), "{told}");
-    assert!(told.contains("It resets at 00:00 UTC, in "), "{told}");
+    let (reason, way_out) = told.split_once(" 00:00 UTC, in ").expect("when it resets");
+    assert_eq!(
+        reason,
+        "BUDGET_EXCEEDED: `helper` has cost $0.0200 of $0.02 today (`budgets.helper.per_day_usd`). It resets at"
+    );
+    assert!(way_out.ends_with("; or raise it in agents/defaults.yaml."), "{told}");
 }
 
 #[test]

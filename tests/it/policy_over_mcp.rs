@@ -7,9 +7,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::gateway::{faulty, wait_until};
+use crate::gateway::faulty;
 use crate::support::TestContext;
 use crate::support::mcp::{McpClient, result_text};
+use crate::support::wait::wait_until;
 
 const RULES_FILE: &str = ".mcp-gateway-rules.json";
 const SERVERS_FILE: &str = ".mcp.json";
@@ -190,8 +191,11 @@ fn assert_server_usable(case: &Value, servers: &Value, tools: &Value) {
         return assert_missing_argument(case, "server", tools);
     }
     if UNCONFIGURED_SERVERS.contains(&server) {
-        assert!(result_text(tools).starts_with("SERVER_UNAVAILABLE: "), "{case}\n{tools}");
-        assert!(result_text(tools).contains("there is no such server"), "{case}\n{tools}");
+        let expected = format!(
+            "SERVER_UNAVAILABLE: server `{server}` is unavailable: there is no such server. \
+             Call list_servers to see which there are."
+        );
+        assert_eq!(result_text(tools), expected, "{case}");
         return;
     }
     assert!(lists_server(servers, server), "{case}\n{servers}");

@@ -9,10 +9,10 @@ use test_case::test_case;
 
 use crate::support::claude_context::{ClaudeContext, NEW, OLD};
 use crate::support::idle_processes::{
-    call_agent, idle_processes, is_alive, pids_of_runs, wait_for, wait_for_idle_process,
-    wait_until_gone,
+    call_agent, idle_processes, is_alive, pids_of_runs, wait_for_idle_process, wait_until_gone,
 };
 use crate::support::mcp::result_text;
+use crate::support::wait::wait_until;
 
 const SESSION_AGENT: &str = "---\nname: keeper\ndescription: Remembers\nsession: true\ntimeout_ms: 120000\n---\nYou remember what was said.\n";
 const WARM_AGENT: &str = "---\nname: fetcher\ndescription: Fetches\nwarm: 1\ntimeout_ms: 120000\n\
@@ -20,7 +20,7 @@ const WARM_AGENT: &str = "---\nname: fetcher\ndescription: Fetches\nwarm: 1\ntim
 
 fn claude_project(version: &str, agent: &str, text: &str) -> Option<ClaudeContext> {
     let fixture = ClaudeContext::new(version)?;
-    fixture.context.agent(agent, text);
+    fixture.agent(agent, text);
     Some(fixture)
 }
 
@@ -37,7 +37,7 @@ fn session_continues_in_the_same_process(version: &str) {
     let kept = wait_for_idle_process(&fixture.context);
     let second = call_agent(&mut server, "keeper", "USAGE 1000 100\nSAY fine");
     assert_eq!((&second["result"], &second["session_id"]), (&json!("fine"), &first["session_id"]));
-    assert_eq!(pids_of_runs(&fixture.context.root(), 2), [kept, kept]);
+    assert_eq!(pids_of_runs(&fixture.context, 2), [kept, kept]);
     assert!(last_request(&fixture).contains("the word is plum"), "{}", last_request(&fixture));
     let (one, two) = (first["cost_usd"].as_f64().unwrap(), second["cost_usd"].as_f64().unwrap());
     assert!((one - two).abs() < one / 2.0, "each call costs what it costs: {one}, {two}");
@@ -66,16 +66,13 @@ fn warm_process_serves_one_call_and_is_replaced(version: &str) {
     let call = json!({ "command": "echo $ADJUTANT_RUN" });
     let first = call_agent(&mut server, "fetcher", &format!("CALL Bash {call}\nSAY one"));
     assert_eq!(first["result"], "one", "{first}");
-    assert_eq!(pids_of_runs(&fixture.context.root(), 1), [warm]);
+    assert_eq!(pids_of_runs(&fixture.context, 1), [warm]);
     wait_until_gone(warm);
     let next = wait_for_idle_process(&fixture.context);
     assert_ne!(warm, next);
     call_agent(&mut server, "fetcher", "SAY two");
-    wait_for("the record's end", || {
-        let events = fs::read_to_string(fixture.context.root().join("data/events.jsonl")).ok()?;
-        (events.matches("RunEnded").count() >= 2).then_some(())
-    });
-    assert_eq!(pids_of_runs(&fixture.context.root(), 2), [warm, next]);
+    wait_until("the end of both runs", || fixture.events_named("RunEnded").get(1).cloned());
+    assert_eq!(pids_of_runs(&fixture.context, 2), [warm, next]);
     assert!(!last_request(&fixture).contains("SAY one"), "never two conversations in one process");
     let timing = fixture.adjutant(["runs", "show", "last", "--timing"]).output().unwrap();
     let timing = String::from_utf8(timing.stdout).unwrap();
@@ -87,28 +84,25 @@ fn warm_process_serves_one_call_and_is_replaced(version: &str) {
 #[test]
 fn a5_changed_agent_file_is_never_used_with_an_old_process() {
     let Some(fixture) = claude_project(NEW, "fetcher", WARM_AGENT) else { return };
-    fixture.context.agent("keeper", SESSION_AGENT);
+    fixture.agent("keeper", SESSION_AGENT);
     let mut server = fixture.serve();
     let warm = wait_for_idle_process(&fixture.context);
     call_agent(&mut server, "keeper", "SAY the word is plum");
-    let live = wait_for("the live one", || {
+    let live = wait_until("the live one", || {
         idle_processes(&fixture.context).iter().find(|entry| entry["agent"] == "keeper")?["pid"]
             .as_u64()
     });
-    fixture.context.agent("fetcher", &WARM_AGENT.replace("You fetch.", "You fetch PEARS."));
+    fixture.agent("fetcher", &WARM_AGENT.replace("You fetch.", "You fetch PEARS."));
     let wider =
         SESSION_AGENT.replace("session:", "permissions: { allow: [\"Bash(touch:*)\"] }\nsession:");
-    fixture.context.agent("keeper", &wider.replace("You remember", "You FOREVER remember"));
+    fixture.agent("keeper", &wider.replace("You remember", "You FOREVER remember"));
     call_agent(&mut server, "fetcher", "SAY one");
     assert!(last_request(&fixture).contains("You fetch PEARS."), "the new file counts at once");
     call_agent(&mut server, "keeper", "CALL Bash {\"command\":\"touch wider\"}\nSAY two");
     let request = last_request(&fixture);
     assert!(request.contains("You FOREVER remember") && request.contains("plum"), "{request}");
-    assert!(
-        fixture.context.root().join("wider").exists(),
-        "a live conversation has the new rights"
-    );
-    let used: HashSet<u64> = pids_of_runs(&fixture.context.root(), 3).into_iter().skip(1).collect();
+    assert!(fixture.root().join("wider").exists(), "a live conversation has the new rights");
+    let used: HashSet<u64> = pids_of_runs(&fixture.context, 3).into_iter().skip(1).collect();
     assert!(!used.contains(&warm) && !used.contains(&live));
     wait_until_gone(warm);
     wait_until_gone(live);
@@ -121,9 +115,9 @@ fn a5_run_keeps_the_permissions_it_started_with(version: &str) {
     let narrow = WARM_AGENT.replace("warm: 1\n", "").replace("Bash(echo:*)", "Bash(sh wait.sh)");
     let wide = narrow.replace("wait.sh)\"", "wait.sh)\", \"Bash(touch:*)\"");
     let Some(fixture) = claude_project(version, "fetcher", &narrow) else { return };
-    let root = fixture.context.root();
+    let root = fixture.root();
     // A script instead of `cat`, because claude inspects files that it is told to read.
-    fixture.context.write("wait.sh", "cat gate\n");
+    fixture.write("wait.sh", "cat gate\n");
     let gate = root.join("gate");
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let touch = |name: &str| format!("CALL Bash {}", json!({ "command": format!("touch {name}") }));
@@ -134,7 +128,7 @@ fn a5_run_keeps_the_permissions_it_started_with(version: &str) {
         server.send_request("tools/call", json!({ "name": "run_subagent", "arguments": task }));
     // Blocks until the agent's shell opens the FIFO for reading.
     let mut opened = fs::OpenOptions::new().write(true).open(&gate).unwrap();
-    fixture.context.agent("fetcher", &wide);
+    fixture.agent("fetcher", &wide);
     let second = call_agent(&mut server, "fetcher", &touch("second"));
     assert!(root.join("second").exists(), "the wider file is in force: {second}");
     opened.write_all(b"open\n").unwrap();
@@ -148,14 +142,14 @@ fn a5_run_keeps_the_permissions_it_started_with(version: &str) {
 #[test]
 fn killed_idle_process_fails_no_call() {
     let Some(fixture) = claude_project(NEW, "fetcher", WARM_AGENT) else { return };
-    fixture.context.agent("keeper", SESSION_AGENT);
+    fixture.agent("keeper", SESSION_AGENT);
     let mut server = fixture.serve();
     let warm = wait_for_idle_process(&fixture.context);
     kill(warm);
     let first = call_agent(&mut server, "fetcher", "SAY one");
     assert_eq!(first["result"], "one", "{first}");
     let before = call_agent(&mut server, "keeper", "SAY plum");
-    let live = wait_for("the live one", || {
+    let live = wait_until("the live one", || {
         idle_processes(&fixture.context).iter().find(|entry| entry["agent"] == "keeper")?["pid"]
             .as_u64()
     });
@@ -168,11 +162,11 @@ fn killed_idle_process_fails_no_call() {
 #[test]
 fn idle_processes_end_with_their_server() {
     let Some(fixture) = claude_project(NEW, "fetcher", WARM_AGENT) else { return };
-    fixture.context.agent("keeper", SESSION_AGENT);
+    fixture.agent("keeper", SESSION_AGENT);
     for is_killed in [false, true] {
         let mut server = fixture.serve();
         call_agent(&mut server, "keeper", "SAY plum");
-        let pids: Vec<u64> = wait_for("both", || {
+        let pids: Vec<u64> = wait_until("both", || {
             let pids: Vec<u64> =
                 idle_processes(&fixture.context).iter().filter_map(|c| c["pid"].as_u64()).collect();
             (pids.len() == 2).then_some(pids)
@@ -180,7 +174,7 @@ fn idle_processes_end_with_their_server() {
         if is_killed {
             server.child().kill().unwrap();
             server.child().wait().unwrap();
-            wait_for("their end", || processes_of_project(&fixture).is_empty().then_some(()));
+            wait_until("their end", || processes_of_project(&fixture).is_empty().then_some(()));
         } else {
             server.disconnect();
             server.wait_for_exit();
@@ -198,7 +192,7 @@ fn idle_processes_end_with_their_server() {
 #[test]
 fn idle_process_can_be_stopped_and_does_not_count_towards_max_runs() {
     let Some(fixture) = claude_project(NEW, "fetcher", WARM_AGENT) else { return };
-    fixture.context.write("agents/defaults.yaml", "max_runs: 1\n");
+    fixture.write("agents/defaults.yaml", "max_runs: 1\n");
     let mut server = fixture.serve();
     let warm = wait_for_idle_process(&fixture.context);
     let entry = idle_processes(&fixture.context)[0]["run"].as_str().unwrap().to_owned();
@@ -222,7 +216,7 @@ fn live_process_is_reused_while_its_budget_allows_another_call(version: &str) {
         let cost = answer["cost_usd"].as_f64().expect("what it cost");
         assert!((cost - 0.0105).abs() < 1e-9, "call {number} costs what it costs: {answer}");
     }
-    let used = pids_of_runs(&fixture.context.root(), 4);
+    let used = pids_of_runs(&fixture.context, 4);
     assert_eq!((used[0], used[2]), (used[1], used[3]), "two calls have a process: {used:?}");
     assert_ne!(used[1], used[2], "and no third: {used:?}");
 
@@ -233,7 +227,7 @@ fn live_process_is_reused_while_its_budget_allows_another_call(version: &str) {
     let told = server.call_tool("run_subagent", expensive);
     let expected = "BUDGET_EXCEEDED: `keeper` has cost $0.0205 of $0.02 in this call";
     assert!(result_text(&told).starts_with(expected), "{told}");
-    let used = pids_of_runs(&fixture.context.root(), 6);
+    let used = pids_of_runs(&fixture.context, 6);
     assert_eq!(used[4], used[5], "{used:?}");
 }
 
@@ -244,7 +238,7 @@ fn kill(pid: u64) {
 
 /// Processes on this machine that were started for this project.
 fn processes_of_project(fixture: &ClaudeContext) -> Vec<u64> {
-    let home = fixture.context.home().display().to_string();
+    let home = fixture.home().display().to_string();
     let marked = |pid: &u64| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let text = String::from_utf8_lossy(&environment).into_owned();

@@ -63,7 +63,7 @@ impl ServerWithIdleProcess {
 
     /// The processes of the runs since then.
     fn pids_since(&self, count: usize) -> Vec<u64> {
-        pids_of_runs(&self.context.root(), self.earlier_runs + count).split_off(self.earlier_runs)
+        pids_of_runs(&self.context, self.earlier_runs + count).split_off(self.earlier_runs)
     }
 
     fn call_and_expect_failure(&mut self, prompt: &str) -> Value {

@@ -66,7 +66,7 @@ fn the_answer_comes_before_the_process_exits_and_no_progress_follows() {
         "name": "run_subagent", "arguments": arguments, "_meta": { "progressToken": "p" },
     });
     let answer = client.request("tools/call", call);
-    let pid = pids_of_runs(&context.root(), 1)[0];
+    let pid = pids_of_runs(&context, 1)[0];
     assert!(is_alive(pid), "the answer waited for the process");
     assert_eq!(answer["structuredContent"]["result"], "done", "{answer}");
     let is_progress = |message: &Value| message["method"] == "notifications/progress";

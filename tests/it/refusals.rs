@@ -14,8 +14,10 @@ use crate::support::TestContext;
 use crate::support::claude_context::report;
 use crate::support::fake_claude::fake_claude;
 use crate::support::http::{HttpServer, send_to, stateless_post};
-use crate::support::idle_processes::{events_named, wait_for, wait_until_gone};
+use crate::support::idle_processes::wait_until_gone;
 use crate::support::mcp::{McpClient, result_text};
+use crate::support::text::mask;
+use crate::support::wait::wait_until;
 
 /// Runs `adjutant run helper PROMPT --json` with these settings in the agent's file.
 fn run_helper(settings: &str, prompt: &str) -> Value {
@@ -27,27 +29,33 @@ fn run_helper(settings: &str, prompt: &str) -> Value {
 }
 
 #[test_case("permissions: {ask: [\"Edit(notes/**)\"], allow: [\"Edit\"]}", "FAKE ask Edit {\"file_path\":\"x\"}",
-    "`Edit(notes/**)` in `permissions.ask`"; "the rule requires a question")]
+    "Edit: x", "`Edit(notes/**)` in `permissions.ask` of its agent.md wants a person to decide"; "the rule requires a question")]
 #[test_case("permissions: {allow: [\"Bash(curl:*)\"]}", "FAKE ask Bash {\"command\":\"rm x\"}",
-    "no rule for `Bash` in `permissions.allow`"; "no rule and no suggestion")]
-fn a_denial_names_the_rule_to_agent_and_caller(settings: &str, prompt: &str, rule: &str) {
+    "Bash: rm x", "no rule for `Bash` in `permissions.allow` of its agent.md allows it"; "no rule and no suggestion")]
+fn a_denial_names_the_rule_to_agent_and_caller(
+    settings: &str,
+    prompt: &str,
+    call: &str,
+    rule: &str,
+) {
     let report = run_helper(settings, prompt);
-    let told_agent = report["result"].as_str().unwrap();
-    let told_caller = report["denials"][0]["rule"].as_str().unwrap();
-    assert!(told_agent.contains(rule), "{told_agent}");
-    assert!(told_agent.contains("nobody can be asked"), "{told_agent}");
-    assert!(told_caller.contains(rule), "{told_caller}");
+    let unasked = "nobody can be asked: `adjutant run` has no terminal";
+    let told_agent = format!(
+        "denied: Denied by Adjutant: agent `helper` wants `{call}`; {rule}, and {unasked}. \
+         Do without it, and say so in your answer."
+    );
+    assert_eq!(report["result"], told_agent);
+    assert_eq!(report["denials"][0]["rule"], format!("`{call}`: {rule}; {unasked}"));
 }
 
 #[test_case("env: {KEY: \"${ADJUTANT_TEST_UNSET}\"}",
     "`env.KEY` of agent `helper` needs the variable `ADJUTANT_TEST_UNSET`, which is not set. \
-     Set it where Adjutant is started, or write `${ADJUTANT_TEST_UNSET:-a default}` in "; "an unset variable")]
-#[test_case("cwd: ./nowhere", "the working folder `./nowhere` of agent `helper` cannot be used"; "a missing directory")]
+     Set it where Adjutant is started, or write `${ADJUTANT_TEST_UNSET:-a default}` in [ROOT]/agents/helper/agent.md."; "an unset variable")]
+#[test_case("cwd: ./nowhere", "the working folder `./nowhere` of agent `helper` cannot be used: No such file or directory (os error 2). Create it, or change `cwd` in [ROOT]/agents/helper/agent.md."; "a missing directory")]
 fn an_agent_that_cannot_start_fails_once_and_starts_no_process(settings: &str, says: &str) {
     let report = run_helper(settings, "hello");
     assert_eq!(report["code"], "SPAWN_FAILED", "{report}");
-    let error = report["error"].as_str().unwrap();
-    assert!(error.contains(says) && error.contains("agent.md"), "{error}");
+    assert_eq!(mask(report["error"].as_str().unwrap()), format!("SPAWN_FAILED: {says}"));
     assert_eq!(report.get("turns"), None, "{report}");
 }
 
@@ -132,7 +140,12 @@ fn a_delegation_is_decided_by_a_rule(settings: &str, defaults: &str, decision: &
         assert_eq!(answer["result"], "done", "{answer}");
     } else {
         let (error, reason) = (answer["error"].as_str(), explained["reason"].as_str());
-        assert!(error.unwrap().contains(reason.unwrap()), "{answer}");
+        let (_, told) = error.unwrap().split_once(": ").unwrap();
+        assert_eq!(
+            told.strip_prefix(reason.unwrap()).map(|rest| &rest[..2]),
+            Some(". "),
+            "{answer}"
+        );
     }
 }
 
@@ -156,18 +169,23 @@ fn a_delegation_over_http_during_shutdown_is_audited() {
     let mut stream = TcpStream::connect(server.address).unwrap();
     let (hanging, address) = (call("FAKE hang-mid-turn"), server.address);
     thread::spawn(move || send_to(address, &hanging));
-    wait_for("the run", || {
-        (!events_named(&context.root(), "SessionStart").is_empty()).then_some(())
-    });
+    wait_until("the run", || (!context.events_named("SessionStart").is_empty()).then_some(()));
     let refused = call("FAKE result done").to_bytes();
     let (last, most) = refused.split_last().unwrap();
     stream.write_all(most).unwrap();
     server.signal(Signal::SIGTERM);
-    wait_for("the end of accepting", || TcpStream::connect(server.address).err());
+    wait_until("the end of accepting", || TcpStream::connect(server.address).err());
     stream.write_all(&[*last]).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains("takes no new calls"), "{answer}");
+    assert_eq!(
+        answer,
+        "HTTP/1.1 200 OK\u{d}\ncontent-type: application/json\u{d}\nconnection: \
+         close\u{d}\ncontent-length: 165\u{d}\ndate: Fri, 20 Nov 2026 00:32:02 \
+         GMT\u{d}\n\u{d}\n{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32000,\"message\":\"CANCELLED: \
+         Adjutant was told to stop and takes no new calls. Call again when it has been started \
+         again.\"}}\n"
+    );
     let entries = context.audit_entries();
     let entry = entries.iter().find(|entry| entry["error"] == "CANCELLED");
     let entry = entry.unwrap_or_else(|| panic!("no entry: {entries:#?}"));
@@ -181,16 +199,18 @@ fn a_delegation_during_shutdown_is_audited() {
     let mut server = serve_helper(&context, "");
     let hanging = json!({ "agent_name": "helper", "prompt": "FAKE hang-mid-turn" });
     server.send_request("tools/call", json!({ "name": "run_subagent", "arguments": hanging }));
-    wait_for("the run", || {
-        (!events_named(&context.root(), "SessionStart").is_empty()).then_some(())
-    });
+    wait_until("the run", || (!context.events_named("SessionStart").is_empty()).then_some(()));
     kill(Pid::from_raw(i32::try_from(server.pid()).unwrap()), Signal::SIGTERM).unwrap();
-    let refused = wait_for("the refusal", || {
+    let refused = wait_until("the refusal", || {
         let task = json!({ "agent_name": "helper", "prompt": "FAKE result done" });
         let answer = server.call_tool("run_subagent", task);
         (answer["isError"] == true).then_some(answer)
     });
-    assert!(result_text(&refused).contains("takes no new calls"), "{refused}");
+    assert_eq!(
+        result_text(&refused),
+        "CANCELLED: Adjutant was told to stop and takes no new calls. Call again when it has \
+         been started again."
+    );
     let run = &refused["_meta"]["adjutant/error"]["run_id"];
     let lines = context.audit_entries();
     let entry = lines.iter().find(|line| line["error"] == "CANCELLED");
@@ -224,10 +244,8 @@ fn an_audit_log_that_cannot_be_written_overrides_the_reason_of_a_refusal(
         fs::create_dir(&log).unwrap();
         let refused = server.call_tool("run_subagent", arguments.clone());
         assert_eq!(refused["_meta"]["adjutant/error"]["code"], code, "{audit}: {refused}");
-        wait_for("the end of the run that spent", || {
-            events_named(&context.root(), "RunEnded").pop()
-        });
-        assert_eq!(events_named(&context.root(), "RunQueued").len(), 1, "{audit}: no other run");
+        wait_until("the end of the run that spent", || context.events_named("RunEnded").pop());
+        assert_eq!(context.events_named("RunQueued").len(), 1, "{audit}: no other run");
     }
 }
 

@@ -36,11 +36,19 @@ fn only_callable_agents_are_listed_and_changes_are_notified() {
         tools["tools"][0]["description"].as_str().unwrap().to_owned()
     };
     let before = description(&mut client);
-    assert!(before.contains("- web-search:"), "{before}");
+    assert_eq!(
+        before,
+        "Hand a task to a specialist agent with rights and tools of its own.\n- web-search: The \
+         agent web-search, which does what its name says and nothing else"
+    );
     assert!(!before.contains("- private:") && !before.contains("- broken:"), "{before}");
     context.agent("late", &agent_file("late", ""));
     client.wait_for_notification(|message| message["method"] == "notifications/tools/list_changed");
-    assert!(description(&mut client).contains("- late:"));
+    insta::assert_snapshot!(description(&mut client), @r"
+    Hand a task to a specialist agent with rights and tools of its own.
+    - late: The agent late, which does what its name says and nothing else
+    - web-search: The agent web-search, which does what its name says and nothing else
+    ");
 }
 
 #[test]
@@ -49,9 +57,10 @@ fn each_caller_is_listed_its_own_agents() {
     let mut client = McpClient::connect(context.adjutant(["serve", "--caller", "reviewer"]));
     let tools = client.request("tools/list", json!({}));
     let description = tools["tools"][0]["description"].as_str().unwrap();
-    assert!(
-        description.contains("- private:") && !description.contains("- web-search:"),
-        "{description}"
+    assert_eq!(
+        description,
+        "Hand a task to a specialist agent with rights and tools of its own.\n- private: The \
+         agent private, which does what its name says and nothing else"
     );
 }
 
@@ -89,11 +98,10 @@ fn both_protocol_revisions_are_supported() {
         "io.modelcontextprotocol/clientCapabilities": {},
     });
     let found = client.request("server/discover", json!({ "_meta": meta }));
-    let versions = found["supportedVersions"].as_array().expect("versions").clone();
-    assert!(
-        versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")),
-        "{found}"
-    );
+    for version in ["2026-07-28", "2025-11-25"] {
+        let versions = found["supportedVersions"].as_array().expect("versions");
+        assert!(versions.iter().any(|known| known == version), "{found}");
+    }
     let tools = client.request("tools/list", json!({ "_meta": meta }));
     assert_eq!(tools["tools"][0]["name"], "run_subagent", "{tools}");
 
@@ -173,7 +181,10 @@ fn a1_invalid_agent_name_is_rejected_and_no_path_is_touched() {
         assert!(said.starts_with(&format!("{code}: ")), "{name:?}: {said}");
         assert!(said.lines().count() == 1 && said.len() < 1_000, "{name:?}: {said}");
         let together = client.call_tool("run_subagents", json!({ "tasks": [task] }));
-        assert!(together.to_string().contains(code), "{name:?}: {together}");
+        assert_eq!(
+            together["structuredContent"]["results"][0]["code"], code,
+            "{name:?}: {together}"
+        );
         let mut refusals = 2;
         // Program arguments cannot contain NUL.
         if !name.contains('\0') {
@@ -222,13 +233,15 @@ fn error_for_a_missing_claude_says_how_to_install_it() {
 
 #[test]
 fn a_subagent_cannot_start_adjutant() {
+    let refused = "error: this command was started by the subagent `web-search`: subagents cannot delegate, \
+                   act for other callers or change the project; let the main agent or a person run it\n";
     let context = project();
     for command in [vec!["serve"], vec!["run", "web-search", "x"]] {
         let mut inside = context.adjutant([]);
         inside.args(&command).env("ADJUTANT_AGENT", "web-search").stdin(Stdio::null());
         let output = inside.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("subagents cannot delegate"), "{said}");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), refused);
     }
     // Clearing the variable does not help: the environment of the parent process still has it.
     let program = env!("CARGO_BIN_EXE_adjutant");
@@ -239,7 +252,7 @@ fn a_subagent_cannot_start_adjutant() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("subagents cannot delegate"));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), refused);
 }
 
 #[test]
@@ -270,7 +283,7 @@ fn gateway_tools_are_listed_if_other_servers_are_configured() {
     assert_eq!(names(&mut client), ["run_subagent", "run_subagents"]);
     context.write(".mcp.json", r#"{"mcpServers":{"files":{"command":"no-such-program"}}}"#);
     client.wait_for_notification(|message| message["method"] == "notifications/tools/list_changed");
-    assert!(names(&mut client).contains(&"execute_tool".to_owned()));
+    assert!(names(&mut client).iter().any(|name| name == "execute_tool"));
     let refused = client.call_tool("list_servers", json!({ "agent_id": "main" }));
     assert!(
         result_text(&refused).starts_with("INVALID_AGENT_ID: "),

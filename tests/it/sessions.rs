@@ -8,12 +8,14 @@ use test_case::test_case;
 
 use crate::support::claude_context::{ClaudeContext, NEW, OLD, report};
 use crate::support::mcp::{McpClient, result_text};
+use crate::support::text::mask;
+use crate::support::wait::wait_until;
 
 const SESSION_AGENT: &str = "---\nname: keeper\ndescription: Remembers\nsession: true\ntimeout_ms: 120000\n---\nYou remember what was said.\n";
 
 fn claude_project(version: &str) -> Option<ClaudeContext> {
     let fixture = ClaudeContext::new(version)?;
-    fixture.context.agent("keeper", SESSION_AGENT);
+    fixture.agent("keeper", SESSION_AGENT);
     Some(fixture)
 }
 
@@ -27,7 +29,7 @@ fn last_messages(fixture: &ClaudeContext) -> String {
 }
 
 fn transcripts(fixture: &ClaudeContext) -> Vec<PathBuf> {
-    let projects = fixture.context.home().join(".claude/projects");
+    let projects = fixture.home().join(".claude/projects");
     let folders = fs::read_dir(projects).into_iter().flatten().flatten();
     let files =
         folders.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten());
@@ -43,7 +45,7 @@ fn call_agent(server: &mut McpClient, prompt: &str) -> Value {
 }
 
 fn stored_sessions(fixture: &ClaudeContext) -> Value {
-    let text = fs::read(fixture.context.root().join("data/sessions.json")).unwrap();
+    let text = fs::read(fixture.root().join("data/sessions.json")).unwrap();
     serde_json::from_slice::<Value>(&text).unwrap()["conversations"].clone()
 }
 
@@ -77,7 +79,7 @@ const SESSION_AGENT_WITH_SHELL: &str = "---\nname: keeper\ndescription: Remember
 #[test_case(OLD)]
 fn session_continues_after_its_first_call_timed_out(version: &str) {
     let Some(fixture) = claude_project(version) else { return };
-    fixture.context.agent("keeper", SESSION_AGENT_WITH_SHELL);
+    fixture.agent("keeper", SESSION_AGENT_WITH_SHELL);
     let call = json!({ "command": "tail -f /dev/null" });
     let first = fixture.run("keeper", &format!("SAY the word is plum\nCALL Bash {call}"));
     assert_eq!(first["code"], "TIMEOUT", "{first}");
@@ -122,9 +124,10 @@ fn deleted_transcript_leads_to_a_new_session_and_a_note(version: &str) {
     let asked = fixture.model.requests().len();
     let second = fixture.run("keeper", "SAY who are you");
     assert_eq!(second["result"], "who are you", "{second}");
-    assert!(
-        second["note"].as_str().unwrap().contains("no longer has the earlier conversation"),
-        "{second}"
+    assert_eq!(
+        second["note"],
+        "Claude Code no longer has the earlier conversation («No conversation found»), so a new \
+         one was begun"
     );
     assert_ne!(first["session_id"], second["session_id"]);
     assert_eq!(fixture.model.requests().len(), asked + 1, "the model is asked once");
@@ -138,20 +141,24 @@ fn deleted_transcript_leads_to_a_new_session_and_a_note(version: &str) {
 #[test]
 fn every_run_gets_the_current_memory_and_agent_file() {
     let Some(fixture) = claude_project(NEW) else { return };
-    fixture.context.write("agents/keeper/memory.md", "Ada likes plums.");
+    fixture.write("agents/keeper/memory.md", "Ada likes plums.");
     let first = fixture.run("keeper", "SAY yes");
     let system = |fixture: &ClaudeContext| last_request(fixture)["system"].to_string();
     assert!(system(&fixture).contains("Ada likes plums."), "{}", system(&fixture));
 
-    fixture.context.write("agents/keeper/memory.md", "Ada likes pears now.");
+    fixture.write("agents/keeper/memory.md", "Ada likes pears now.");
     let second = fixture.run("keeper", "SAY yes");
     assert!(system(&fixture).contains("Ada likes pears now."), "{}", system(&fixture));
     assert_eq!(second.get("note"), None, "its memory is no contract");
 
-    fixture.context.agent("keeper", &SESSION_AGENT.replace("You remember", "You always remember"));
+    fixture.agent("keeper", &SESSION_AGENT.replace("You remember", "You always remember"));
     let third = fixture.run("keeper", "SAY yes");
     assert_eq!(third["session_id"], first["session_id"]);
-    assert!(third["note"].as_str().unwrap().contains("under the new contract"), "{third}");
+    assert_eq!(
+        third["note"],
+        "the agent's file has changed since the last call; the conversation goes on under the \
+         new contract"
+    );
     assert!(system(&fixture).contains("You always remember"), "{}", system(&fixture));
 }
 
@@ -159,7 +166,7 @@ fn every_run_gets_the_current_memory_and_agent_file() {
 #[test_case(OLD)]
 fn runs_without_a_session_share_no_context_and_leave_no_transcript(version: &str) {
     let Some(fixture) = claude_project(version) else { return };
-    fixture.context.agent("passer", "---\nname: passer\ndescription: Forgets\n---\nYou forget.\n");
+    fixture.agent("passer", "---\nname: passer\ndescription: Forgets\n---\nYou forget.\n");
     fixture.run("passer", "SAY the word is plum");
     let second = fixture.run("passer", "SAY what word");
     assert_eq!(second["result"], "what word");
@@ -191,24 +198,31 @@ fn session_keys_and_fresh_separate_sessions() {
 #[test]
 fn concurrent_calls_of_one_session_wait_up_to_session_wait_ms() {
     let Some(fixture) = claude_project(NEW) else { return };
-    fixture.context.write("agents/defaults.yaml", "session_wait_ms: 60000\n");
+    fixture.write("agents/defaults.yaml", "session_wait_ms: 60000\n");
     let (mut one, mut two) = (fixture.serve(), fixture.serve());
     let call = |prompt: &str| json!({"name": "run_subagent", "arguments": {"agent_name": "keeper", "prompt": prompt}});
     let first = one.send_request("tools/call", call("SLEEP 1\nSAY the word is plum"));
-    wait_until(|| !fixture.model.requests().is_empty());
+    wait_until("the first request", || fixture.model.requests().pop());
     let second = two.send_request("tools/call", call("SAY fine"));
     assert_ne!(one.answer(first)["isError"], true);
     assert_ne!(two.answer(second)["isError"], true);
     assert!(last_messages(&fixture).contains("plum"), "the second waited for the first");
 
-    fixture.context.write("agents/defaults.yaml", "session_wait_ms: 50\n");
+    fixture.write("agents/defaults.yaml", "session_wait_ms: 50\n");
     let asked = fixture.model.requests().len();
     let first = one.send_request("tools/call", call("SLEEP 3\nSAY slowly"));
-    wait_until(|| fixture.model.requests().len() > asked);
+    wait_until("a request", || (fixture.model.requests().len() > asked).then_some(()));
     let busy =
         report(&fixture.adjutant(["run", "keeper", "SAY quickly", "--json"]).output().unwrap());
     assert_eq!(busy["code"], "SESSION_BUSY", "{busy}");
-    assert!(busy["error"].as_str().unwrap().contains(&format!("process {}", one.pid())), "{busy}");
+    let error = busy["error"].as_str().unwrap();
+    let expected = format!(
+        "SESSION_BUSY: the conversation `keeper` is in use by process {} since [TIME] (run [ID]). \
+         Call again later, or give another `session_key`.",
+        one.pid()
+    );
+    assert_eq!(mask(error), mask(&expected));
+    assert!(error.contains(&format!("process {} ", one.pid())), "{error}");
     assert_ne!(one.answer(first)["isError"], true);
 }
 
@@ -216,17 +230,14 @@ fn concurrent_calls_of_one_session_wait_up_to_session_wait_ms() {
 #[test]
 fn h1_unwritable_session_store_adds_a_note_to_the_answer() {
     let Some(fixture) = claude_project(NEW) else { return };
-    fixture.context.write("data/sessions.lock/in-the-way", "");
-    fixture.context.write("data/leases", "");
+    fixture.write("data/sessions.lock/in-the-way", "");
+    fixture.write("data/leases", "");
     let report = fixture.run("keeper", "SAY here I am");
     assert_eq!(report["result"], "here I am", "{report}");
-    assert!(report["note"].as_str().unwrap().contains("could not be kept"), "{report}");
-}
-
-fn wait_until(done: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
-    while !done() {
-        assert!(std::time::Instant::now() < deadline, "it does not come");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    assert_eq!(
+        report["note"],
+        "the conversation could not be kept: the lock `data/sessions.lock` could not be had: Is \
+         a directory (os error 21) other processes could not be kept out of this conversation: \
+         File exists (os error 17)"
+    );
 }

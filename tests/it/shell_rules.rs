@@ -28,9 +28,9 @@ fn run_commands<'a>(fixture: &ClaudeContext, commands: impl IntoIterator<Item = 
 #[test_case(OLD)]
 fn d7_rule_for_one_program_does_not_allow_another(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.agent("shell", &agent_file("permissions: { allow: [\"Bash(curl:*)\"] }"));
-    fixture.context.write("y/precious", "x").write("evil.sh", "rm -rf y").write("page", "4711");
-    let place = format!("curl -s file://{}", fixture.context.root().display());
+    fixture.agent("shell", &agent_file("permissions: { allow: [\"Bash(curl:*)\"] }"));
+    fixture.write("y/precious", "x").write("evil.sh", "rm -rf y").write("page", "4711");
+    let place = format!("curl -s file://{}", fixture.root().display());
     let smuggled = [
         format!("{place}/page && rm -rf y"),
         format!("{place}/page; rm -rf y"),
@@ -47,15 +47,14 @@ fn d7_rule_for_one_program_does_not_allow_another(version: &str) {
         format!("{place}/page > y/precious"),
     ];
     let report = run_commands(&fixture, smuggled.iter().map(String::as_str));
-    let precious = fs::read_to_string(fixture.context.root().join("y/precious"));
+    let precious = fs::read_to_string(fixture.root().join("y/precious"));
     assert_eq!(precious.ok().as_deref(), Some("x"), "{report}");
     let denials = report["denials"].as_array().unwrap();
     assert_eq!(denials.len(), smuggled.len(), "each is refused and told: {report:#}");
-    let denied =
-        fixture.context.audit_entries().into_iter().filter(|line| line["decision"] == "deny");
+    let denied = fixture.audit_entries().into_iter().filter(|line| line["decision"] == "deny");
     assert_eq!(denied.count(), smuggled.len(), "and written down");
     let plain = run_commands(&fixture, [format!("{place}/page").as_str()]);
-    assert!(plain["result"].as_str().is_some_and(|text| text.contains("4711")), "{plain}");
+    assert_eq!(plain["result"], "4711");
 }
 
 /// One row of the table in `docs/security.md`: a command, and whether the version refuses it.
@@ -95,7 +94,7 @@ fn documented_commands(version: &str) -> Vec<DocumentedCommand> {
 fn i5_disguised_denied_commands_run_or_fail_as_documented(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
     let rules = "permissions: { allow: [Bash], deny: [\"Bash(rm:*)\"] }";
-    fixture.context.agent("shell", &agent_file(rules));
+    fixture.agent("shell", &agent_file(rules));
     let mut rows = documented_commands(version);
     let chain = |denied: &str| {
         let links = (0..60).map(|number| match number {
@@ -108,26 +107,26 @@ fn i5_disguised_denied_commands_run_or_fail_as_documented(version: &str) {
     let targets = (0..rows.len()).map(|number| format!("precious-{number}"));
     let targets: Vec<String> = targets.collect();
     for target in &targets {
-        fixture.context.write(format!("{target}/data"), "x");
+        fixture.write(format!("{target}/data"), "x");
     }
     let commands = rows.iter().zip(&targets).map(|(row, target)| row.command.replace('X', target));
     let commands: Vec<String> = commands.collect();
     let report = run_commands(&fixture, commands.iter().map(String::as_str));
     for ((row, target), command) in rows.iter().zip(&targets).zip(&commands) {
-        let is_there = fixture.context.root().join(target).join("data").exists();
+        let is_there = fixture.root().join(target).join("data").exists();
         assert_eq!(is_there, row.is_refused, "`{command}` in {version}: {report:#}");
     }
     let refused = rows.iter().filter(|row| row.is_refused).count();
     assert_eq!(report["denials"].as_array().map(Vec::len), Some(refused), "{report:#}");
 
     // With an allow-list, none of these commands runs.
-    fixture.context.agent("shell", &agent_file("permissions: { allow: [\"Bash(curl:*)\"] }"));
+    fixture.agent("shell", &agent_file("permissions: { allow: [\"Bash(curl:*)\"] }"));
     for target in &targets {
-        fixture.context.write(format!("{target}/data"), "x");
+        fixture.write(format!("{target}/data"), "x");
     }
     let report = run_commands(&fixture, commands.iter().map(String::as_str));
     for target in &targets {
-        assert!(fixture.context.root().join(target).join("data").exists(), "{target}: {report:#}");
+        assert!(fixture.root().join(target).join("data").exists(), "{target}: {report:#}");
     }
 }
 

@@ -10,6 +10,7 @@ use test_case::test_case;
 
 use crate::support::claude_context::{ClaudeContext, NEW, OLD, report};
 use crate::support::real_claude::scripted_environment;
+use crate::support::text::mask;
 
 /// A fake `gh` that logs its arguments to the file `calls`.
 const FAKE_GH: &str = "#!/bin/sh\necho \"$*\" >> \"$(dirname \"$0\")/calls\"\n";
@@ -45,12 +46,12 @@ fn github_reads_without_approval_and_writes_only_with_it() {
 fn security_specialist_reads_only_the_project() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
     copy_agent(&fixture, "security-specialist");
-    fixture.context.write("src/door.rs", "fn open() { /* the key is under the mat */ }");
-    let outside = fixture.context.home().join("secret");
+    fixture.write("src/door.rs", "fn open() { /* the key is under the mat */ }");
+    let outside = fixture.home().join("secret");
     fs::write(&outside, "nobody's business").unwrap();
-    let home = fixture.context.home();
+    let home = fixture.home();
     let script = [
-        format!("CALL Read {}", json!({ "file_path": fixture.context.root().join("src/door.rs") })),
+        format!("CALL Read {}", json!({ "file_path": fixture.root().join("src/door.rs") })),
         format!("CALL Grep {}", json!({ "pattern": "fn open", "output_mode": "content" })),
         format!("CALL Read {}", json!({ "file_path": outside })),
         format!(
@@ -59,15 +60,21 @@ fn security_specialist_reads_only_the_project() {
         ),
         format!(
             "CALL Write {}",
-            json!({ "file_path": fixture.context.root().join("new"), "content": "x" })
+            json!({ "file_path": fixture.root().join("new"), "content": "x" })
         ),
     ]
     .join("\n");
     let report = fixture.run("security-specialist", &script);
     let result = report["result"].as_str().unwrap_or_default();
-    assert!(result.contains("under the mat"), "{report}");
+    insta::assert_snapshot!(mask(result), @r"
+    1	fn open() { /* the key is under the mat */ }
+    src/door.rs:1:fn open() { /* the key is under the mat */ }
+    Denied by Adjutant: agent `security-specialist` wants `Read: [HOME]/secret`; no rule for `Read` in `permissions.allow` of its agent.md allows it, and nobody can be asked: `adjutant run` has no terminal. `Read(/[HOME]/**)` in `permissions.allow` of its agent.md would allow it. Do without it, and say so in your answer.
+    PreToolUse:Grep hook error: agent `security-specialist` may not search `[HOME]` with this call: it holds files of Adjutant that `claude` would not leave out; search the working directory without `path`, or directories that hold none of them
+    <tool_use_error>Error: No such tool available: Write. Write is disabled for this session, in subagents as well as here.</tool_use_error>
+    ");
     assert!(!result.contains("business"), "{report}");
-    assert!(!fixture.context.root().join("new").exists(), "{report}");
+    assert!(!fixture.root().join("new").exists(), "{report}");
 }
 
 #[test]
@@ -85,17 +92,17 @@ fn auditor_returns_validated_json() {
 fn claude_code_finds_the_server_that_init_configured(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
     assert!(fixture.adjutant(["init"]).output().unwrap().status.success());
-    fixture.context.write("src/door.rs", "the door is blue");
-    let file = fixture.context.root().join("src/door.rs");
+    fixture.write("src/door.rs", "the door is blue");
+    let file = fixture.root().join("src/door.rs");
     let prompt = format!("CALL Read {}", json!({ "file_path": file }));
     let task = json!({ "agent_name": "project-guide", "prompt": prompt });
     let script = format!("CALL mcp__adjutant__run_subagent {task}");
     let output = Command::new(&fixture.claude)
         .args(["-p", &script, "--output-format", "json", "--mcp-config", ".mcp.json"])
         .args(["--allowedTools", "mcp__adjutant__run_subagent"])
-        .current_dir(fixture.context.root())
+        .current_dir(fixture.root())
         .env_clear()
-        .envs(scripted_environment(&fixture.model, &fixture.context.home()))
+        .envs(scripted_environment(&fixture.model, &fixture.home()))
         .env("ADJUTANT_CLAUDE", &fixture.claude)
         .output()
         .unwrap();
@@ -110,14 +117,14 @@ fn copy_agent(fixture: &ClaudeContext, name: &str) {
     for entry in fs::read_dir(shipped).unwrap() {
         let entry = entry.unwrap();
         let path = format!("agents/{name}/{}", entry.file_name().to_str().unwrap());
-        fixture.context.write(path, fs::read(entry.path()).unwrap());
+        fixture.write(path, fs::read(entry.path()).unwrap());
     }
 }
 
 /// Writes an executable script and returns its directory, for use in `PATH`.
 fn write_program(fixture: &ClaudeContext, name: &str, text: &str) -> PathBuf {
-    fixture.context.write(format!("bin/{name}"), text);
-    let folder = fixture.context.root().join("bin");
+    fixture.write(format!("bin/{name}"), text);
+    let folder = fixture.root().join("bin");
     fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
     folder
 }

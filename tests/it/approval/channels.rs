@@ -24,17 +24,30 @@ fn an_elicitation_hook_of_the_main_claude_allows(version: &str) {
     let allow = json!({ "hookSpecificOutput": {
         "hookEventName": "Elicitation", "action": "accept", "content": { "decision": "allow_once" },
     } });
-    fixture.context.write("allow.json", allow.to_string());
+    fixture.write("allow.json", allow.to_string());
     let answer = json!({ "type": "command", "command": "cat > asked.json; cat allow.json" });
     let settings = json!({ "hooks": { "Elicitation": [{ "hooks": [answer] }] } });
     let delegated = json!({ "agent_name": "toucher", "prompt": touch_call("planted") });
     let prompt =
         format!("{}CALL mcp__adjutant__run_subagent {delegated}", wait_for_servers_script(version));
     let result = run_main_claude(&fixture, &prompt, &settings);
-    let root = fixture.context.root();
+    let root = fixture.root();
     assert!(root.join("planted").exists(), "{result}");
     let asked = std::fs::read_to_string(root.join("asked.json")).unwrap();
-    assert!(asked.contains("touch planted") && asked.contains("allow_for_run"), "{asked}");
+    let asked: Value = serde_json::from_str(&asked).unwrap();
+    insta::allow_duplicates! {
+        insta::assert_snapshot!(asked["message"].as_str().unwrap(), @r#"
+        The subagent `toucher` asks for approval.
+
+        Tool: Bash
+        Arguments: {"command":"touch planted"}
+        Why it asks: `Bash(touch:*)` in `permissions.ask` of its agent.md wants a person to decide.
+
+        «Allow for this run» covers every plain command that begins with `touch`, until this run is over. No answer within 120 s is a no.
+        "#);
+    }
+    let choices = &asked["requested_schema"]["properties"]["decision"]["enum"];
+    assert_eq!(*choices, json!(["allow_once", "allow_for_run", "deny"]), "{asked}");
     let lines = approval_entries(&fixture.context);
     assert_eq!(approval_rules(&lines), ["allow_once"], "{lines:?}");
 }
@@ -48,17 +61,29 @@ fn a_client_of_2026_07_28_allows_once_and_denies() {
     let mut command = Command::new(python);
     let serve = fixture.adjutant(["serve"]);
     command.arg(test_source("approve.py")).arg(serve.get_program());
-    command.args(["toucher", &prompt, "allow_once", "deny"]).current_dir(fixture.context.root());
+    command.args(["toucher", &prompt, "allow_once", "deny"]).current_dir(fixture.root());
     command.envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let said = report(&command.output().unwrap());
     assert_eq!(said["protocol"], "2026-07-28", "{said}");
     let asked = said["asked"].as_array().unwrap();
     assert_eq!(asked.len(), 2, "{said}");
-    assert!(asked[0].as_str().unwrap().contains("touch one"), "{said}");
-    let root = fixture.context.root();
+    insta::assert_snapshot!(asked[0].as_str().unwrap(), @r#"
+    The subagent `toucher` asks for approval.
+
+    Tool: Bash
+    Arguments: {"command":"touch one"}
+    Why it asks: `Bash(touch:*)` in `permissions.ask` of its agent.md wants a person to decide.
+
+    «Allow for this run» covers every plain command that begins with `touch`, until this run is over. No answer within 120 s is a no.
+    "#);
+    let root = fixture.root();
     assert!(root.join("one").exists() && !root.join("two").exists(), "{said}");
     let denial = said["result"]["denials"][0]["rule"].as_str().unwrap();
-    assert!(denial.contains("the person at `main` said no"), "{said}");
+    assert_eq!(
+        denial,
+        "`Bash: touch two`: `Bash(touch:*)` in `permissions.ask` of its agent.md wants a person \
+         to decide; the person at `main` said no"
+    );
     let lines = approval_entries(&fixture.context);
     assert_eq!(approval_rules(&lines), ["allow_once", "deny"], "{lines:?}");
 }
@@ -79,7 +104,7 @@ fn a_person_at_a_terminal_allows_for_the_run() {
     terminal.wait_for_output(PROMPT);
     terminal.type_line("r");
     assert!(terminal.wait_for_exit().success(), "{}", terminal.output);
-    let root = fixture.context.root();
+    let root = fixture.root();
     assert!(root.join("one").exists() && root.join("two").exists());
     let lines = approval_entries(&fixture.context);
     assert_eq!(approval_rules(&lines), ["allow_for_run", "allowed_for_run"], "{lines:?}");

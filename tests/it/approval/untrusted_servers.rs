@@ -15,7 +15,7 @@ fn untrusted_context(version: &str, more: &str) -> Option<ClaudeContext> {
         "---\nname: user\ndescription: Uses it\n{more}mcp_servers:\n  own: {{ command: {} }}\n---\nYou use it.\n",
         faulty()
     );
-    fixture.context.agent("user", &text);
+    fixture.agent("user", &text);
     Some(fixture)
 }
 
@@ -26,14 +26,15 @@ const TWO_CALLS: &str = "CALL mcp__own__pid {}\nCALL mcp__own__pid {}";
 fn without_a_terminal_the_call_is_denied_and_the_agent_is_told(version: &str) {
     let Some(fixture) = untrusted_context(version, "") else { return };
     let report = fixture.run("user", "CALL mcp__own__pid {}");
-    let rule = report["denials"][0]["rule"].as_str().unwrap_or_default();
-    for part in ["its server is not trusted", "`adjutant run` has no terminal"] {
-        assert!(rule.contains(part), "{part} is missing: {report}");
-    }
+    assert_eq!(
+        report["denials"][0]["rule"],
+        "mcp__own__pid: its server is not trusted and no rule for `mcp__own__pid` in `permissions.allow` \
+         of its agent.md allows it; nobody can be asked: `adjutant run` has no terminal"
+    );
     assert!(fixture.all_requests_text().contains("its server is not trusted"), "the agent is told");
     let lines = approval_entries(&fixture.context);
     assert_eq!((&lines[0]["rule"], lines.len()), (&json!("nobody"), 1), "{lines:?}");
-    let log = std::fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).unwrap();
+    let log = fixture.audit_log();
     assert!(!log.contains("\"tools/call\""), "nothing reached the server: {log}");
 }
 
@@ -53,7 +54,15 @@ fn a_person_allows_the_tool_for_the_rest_of_the_run() {
     let id = client.send_request("tools/call", run_subagent_params("user", TWO_CALLS));
     let question = client.wait_for_elicitation("its server is not trusted");
     let message = question["params"]["message"].as_str().unwrap();
-    assert!(message.contains("Tool: mcp__own__pid"), "{message}");
+    insta::assert_snapshot!(message, @r"
+    The subagent `user` asks for approval.
+
+    Tool: mcp__own__pid
+    Arguments: {}
+    Why it asks: its server is not trusted and no rule for `mcp__own__pid` in `permissions.allow` of its agent.md allows it.
+
+    «Allow for this run» covers every call of `mcp__own__pid`, whatever its arguments, until this run is over. No answer within 120 s is a no.
+    ");
     client.answer_elicitation(&question, "allow_for_run");
     let result = client.answer(id);
     assert!(result["structuredContent"].get("denials").is_none(), "{result}");

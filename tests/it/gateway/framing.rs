@@ -14,12 +14,13 @@ use test_case::test_case;
 use super::mock_http_server::{
     MockHttpServer, ReceivedRequest, legacy_sse, respond, respond_streamable,
 };
-use super::{GatewayContext, execute, faulty, wait_until};
+use super::{GatewayContext, execute, faulty};
 use crate::support::claude_context::{ClaudeContext, NEW};
 use crate::support::http::{
     HttpRequest, HttpServer, initialize_request, stateless_post, stateless_request,
 };
 use crate::support::mcp::{McpClient, result_text};
+use crate::support::wait::wait_until;
 
 /// Rules that allow `main` all tools except `delete_all` of the server `good`.
 const RULES: &str = r#"{"agents": {"main": {
@@ -63,7 +64,7 @@ fn arguments_with_smuggled_call(line_break: &str) -> String {
 }
 
 fn denied_tool_has_run(fixture: &GatewayContext) -> bool {
-    fixture.context.root().join("deleted").exists()
+    fixture.root().join("deleted").exists()
 }
 
 #[test]
@@ -112,7 +113,7 @@ pub(super) struct HttpGatewayClient {
 
 impl HttpGatewayClient {
     pub(super) fn spawn_piped(fixture: &GatewayContext, front: HttpRevision) -> Self {
-        let token = fixture.context.create_token("main");
+        let token = fixture.create_token("main");
         let server =
             HttpServer::start(fixture.context.adjutant(["gateway", "--http", "127.0.0.1:0"]));
         let session = match front {
@@ -261,7 +262,7 @@ fn s1_a_private_server_cannot_forge_a_message_to_its_agent() {
          mcp_servers:\n  own: {{ command: {}, args: [universal] }}\n---\nYou use it.\n",
         faulty()
     );
-    fixture.context.agent("worker", &agent);
+    fixture.agent("worker", &agent);
     let prompt = format!(
         "CALL mcp__own__echo {}\nCALL mcp__own__forges {}\nCALL mcp__own__received {{}}",
         json!({ "text": "a\r\nb\u{2028}" }),
@@ -301,11 +302,10 @@ fn other_line_breaks_between_tokens_are_a_parse_error(line_break: &str) {
         assert_eq!((answer.status, &answer.message()["error"]["code"]), (400, &json!(-32700)));
     }
     assert_eq!(received_calls(&mut client).len(), 1, "the call before");
-    let log = std::fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).unwrap();
-    let entries: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let entries = fixture.audit_entries();
     let refused = entries.iter().filter(|entry| entry["error"] == "PARSE_ERROR");
     let refused: Vec<_> = refused.map(|entry| (&entry["server"], &entry["tool"])).collect();
-    assert_eq!(refused, [(&json!("good"), &json!("echo")); 3], "{log}");
+    assert_eq!(refused, [(&json!("good"), &json!("echo")); 3], "{entries:#?}");
 }
 
 /// JSON values with strings that contain characters which some readers treat as line breaks.
@@ -605,7 +605,7 @@ fn invalid_messages() -> Vec<InvalidMessageCase> {
 
 /// The audit entries of invalid messages: error, operation and tool.
 fn audited_invalid_messages(fixture: &GatewayContext) -> Vec<(String, Value, Value)> {
-    let entries = fixture.context.audit_entries().into_iter().filter_map(|entry| {
+    let entries = fixture.audit_entries().into_iter().filter_map(|entry| {
         let error = entry["error"].as_str()?.to_owned();
         let is_meant = matches!(error.as_str(), "PARSE_ERROR" | "INVALID_REQUEST");
         is_meant.then(|| (error, entry["operation"].clone(), entry["tool"].clone()))
@@ -693,7 +693,7 @@ fn arguments_that_are_not_an_object_are_rejected_and_audited(arguments: &str) {
         let answer = http.server.send(&http.request(&body)).message();
         assert_eq!(answer["error"]["code"], -32602, "{body}: {answer}");
     }
-    let entries = fixture.context.audit_entries();
+    let entries = fixture.audit_entries();
     let entries = entries.iter().map(|entry| (&entry["operation"], &entry["error"]));
     let expected = (&json!("execute_tool"), &json!("INVALID_ARGUMENT"));
     assert_eq!(entries.collect::<Vec<_>>(), [expected; 3]);
@@ -719,12 +719,19 @@ fn output_for_lines(fixture: &GatewayContext, lines: &str) -> String {
 fn the_last_line_is_read_without_its_lf() {
     let fixture = lenient_server_project();
     let pong = output_for_lines(&fixture, r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#);
-    assert!(pong.contains(r#""id":2,"result":{}"#), "{pong}");
+    assert_eq!(pong, "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n");
     let called = output_for_lines(&fixture, &execute_tool_line(2, "echo", r#"{"last":1}"#));
-    assert!(called.contains(r#"{\"last\":1}"#), "{called}");
+    assert_eq!(
+        called,
+        "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"{\\\"last\\\":1}\"}]}}\n"
+    );
     let broken =
         output_for_lines(&fixture, execute_tool_line(2, "delete_all", "{}").trim_end_matches('}'));
-    assert!(broken.contains("-32700"), "{broken}");
+    assert_eq!(
+        broken,
+        "{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\":-32700,\"message\":\"the message \
+         cannot be read: EOF while parsing an object at line 1 column 153\"}}\n"
+    );
     let expected = ("PARSE_ERROR".to_owned(), json!("execute_tool"), json!("delete_all"));
     assert_eq!(audited_invalid_messages(&fixture), [expected]);
 }
@@ -743,7 +750,20 @@ fn at_most_ten_parse_errors_are_answered_per_second() {
     let mut all = String::new();
     child.stdout.take().unwrap().read_to_string(&mut all).unwrap();
     child.wait().unwrap();
-    assert!(all.contains(r#""id":2"#), "the connection goes on: {all}");
+    insta::assert_snapshot!(all, @r#"
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message cannot be read: expected ident at line 1 column 2"}}
+    {"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{"listChanged":true}},"serverInfo":{"name":"adjutant-gateway","version":"0.1.0"},"instructions":"Find a server with list_servers, its tools with get_server_tools, call one with execute_tool."}}
+    {"jsonrpc":"2.0","id":2,"result":{}}
+    "#);
     let errors = all.matches("-32700").count();
     let seconds = usize::try_from(began.elapsed().as_secs()).unwrap() + 1;
     assert!((10..=10 * seconds).contains(&errors), "{errors} in {seconds} s");
@@ -766,9 +786,10 @@ fn f5_a_request_with_an_id_in_use_gets_one_error() {
     client.send_line(&execute_tool_line(0, "echo", "{}").replace(r#""id":0"#, r#""id":"\u0061""#));
     let refused = client.wait_for_notification(|message| message["id"] == "a");
     assert_eq!(refused["error"]["code"], -32600, "{refused}");
-    let log = std::fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).unwrap();
-    let refused = log.lines().filter(|line| line.contains("\"error\":\"INVALID_REQUEST\""));
-    assert_eq!(refused.filter(|line| line.contains("\"tool\":\"echo\"")).count(), 2, "{log}");
+    let entries = fixture.audit_entries();
+    let refused = entries.iter().filter(|entry| entry["error"] == "INVALID_REQUEST");
+    let tools: Vec<&Value> = refused.map(|entry| &entry["tool"]).collect();
+    assert_eq!(tools, ["echo"; 2], "{entries:#?}");
     // The id is free once the cancelled call has ended.
     client.notify("notifications/cancelled", json!({ "requestId": id }));
     assert_eq!(
@@ -885,8 +906,8 @@ fn a_call_is_cancelled_by_its_id_in_any_json_escaping() {
         r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0061"}}"#,
     );
     wait_until("the cancellation of the call", || {
-        let log = std::fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).ok()?;
-        log.contains("\"error\":\"CANCELLED\"").then_some(())
+        let entries = fixture.audit_entries();
+        entries.iter().any(|entry| entry["error"] == "CANCELLED").then_some(())
     });
 }
 
@@ -914,8 +935,8 @@ fn s10_a_call_before_the_handshake_is_not_executed() {
     client.send_line(&execute_tool_line(1, "echo", "{}"));
     client.disconnect();
     client.wait_for_exit();
-    let log = std::fs::read_to_string(fixture.context.root().join("data/audit.jsonl"));
-    assert!(!log.unwrap_or_default().contains("execute_tool"));
+    let entries = fixture.audit_entries();
+    assert!(entries.iter().all(|entry| entry["operation"] != "execute_tool"), "{entries:#?}");
 }
 
 /// Responses to the same call, directly and, because of its unknown `_meta`, through rmcp.

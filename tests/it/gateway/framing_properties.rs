@@ -314,7 +314,7 @@ fn any_content_passes_between_an_agent_and_its_private_server() {
          mcp_servers:\n  own: {{ command: {}, args: [universal] }}\n---\nYou use it.\n",
         faulty()
     );
-    fixture.context.agent("worker", &agent);
+    fixture.agent("worker", &agent);
     let mut runner = runner_with_cases(1);
     let mut sample = || {
         let strategy = (json_values(), whitespace_between_tokens(&["", " ", "\t", "\r", "\r\r"]));

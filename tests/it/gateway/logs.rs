@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use super::{GatewayContext, call_tool_text, execute, faulty, wait_until};
+use super::{GatewayContext, call_tool_text, execute, faulty};
 use crate::support::http::{
     HttpRequest, HttpServer, initialize_request, stateless_post, stateless_request,
 };
 use crate::support::mcp::{McpClient, result_text};
+use crate::support::wait::wait_until;
 
 const LOG_NOTIFICATION: &str = "notifications/message";
 
@@ -94,7 +95,7 @@ fn calls_allowed_under_earlier_rules_do_not_permit_log_messages() {
     client.wait_for_notification(|notification| {
         notification["method"] == "notifications/tools/list_changed"
     });
-    std::fs::write(fixture.context.root().join("log-now"), "").unwrap();
+    std::fs::write(fixture.root().join("log-now"), "").unwrap();
     assert_eq!(result_text(&client.answer(late)), "logged late");
     assert_eq!(log_messages(&client), Vec::<&Value>::new());
 }
@@ -139,7 +140,7 @@ fn the_log_level_filters_messages_and_is_forwarded_to_running_and_later_servers(
 #[test_case("serve")]
 fn log_messages_are_not_forwarded_over_http(command: &str) {
     let fixture = GatewayContext::with(&["good"]);
-    let token = fixture.context.create_token("dev");
+    let token = fixture.create_token("dev");
     let server = HttpServer::start(fixture.context.adjutant([command, "--http", "127.0.0.1:0"]));
     let begun = server.post(&token, &initialize_request());
     let introduced = begun.message();
@@ -165,7 +166,7 @@ fn log_messages_are_not_forwarded_over_http(command: &str) {
 #[test]
 fn log_messages_are_not_forwarded_to_stdio_while_http_shares_the_servers() {
     let fixture = GatewayContext::with(&["good"]);
-    fixture.context.create_token("dev");
+    fixture.create_token("dev");
     let command = fixture.context.adjutant(["serve", "--http", "127.0.0.1:0", "--stdio"]);
     let mut client = McpClient::start(command);
     let introduced = client.initialize();
@@ -206,7 +207,7 @@ fn resident_kib(pid: u32) -> u64 {
 #[test]
 fn a_flood_of_log_messages_is_limited_and_counted_and_does_not_affect_others() {
     let fixture = GatewayContext::with(&["good", "other"]);
-    let log = fixture.context.root().join("log");
+    let log = fixture.root().join("log");
     let mut client = McpClient::connect_logging(fixture.command(), File::create(&log).unwrap());
     for server in ["good", "other"] {
         call_tool_text(&mut client, server, "pid");

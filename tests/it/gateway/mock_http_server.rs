@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::support::wait::wait_until;
 use serde_json::{Value, json};
-
-use super::wait_until;
 
 /// One received request; header names are lower case.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ mod tokens;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Output, Stdio};
@@ -16,9 +17,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::oauth_server::{OAuthDeviations, OAuthServer, browse};
-use super::{GatewayContext, error_code, execute, wait_until};
+use super::{GatewayContext, error_code, execute};
 use crate::support::fake_claude::fake_claude;
 use crate::support::mcp::{McpClient, result_text};
+use crate::support::wait::wait_until;
 
 const HOUR: Option<u64> = Some(3_600);
 
@@ -26,6 +28,14 @@ const HOUR: Option<u64> = Some(3_600);
 struct OAuthContext {
     fixture: GatewayContext,
     server: OAuthServer,
+}
+
+impl Deref for OAuthContext {
+    type Target = GatewayContext;
+
+    fn deref(&self) -> &Self::Target {
+        &self.fixture
+    }
 }
 
 impl OAuthContext {
@@ -109,7 +119,7 @@ impl OAuthContext {
 
     /// Asserts that no token and no code is in the project, the log or the audit log.
     fn assert_no_secret_leaked(&self) {
-        let mut places = files_below(&self.fixture.context.root());
+        let mut places = files_below(&self.fixture.root());
         places.push(self.home("log"));
         for file in places {
             let text = String::from_utf8_lossy(&fs::read(&file).unwrap_or_default()).into_owned();
@@ -221,8 +231,10 @@ fn a_server_that_needs_a_sign_in_reports_it_at_once_and_works_after_login() {
     );
     // The back-off between tries grows, but the answer stays the same however often the server is called.
     for _ in 0..5 {
-        assert!(
-            result_text(&execute(&mut client, "far", "who", json!({}))).contains("auth login far`")
+        assert_eq!(
+            result_text(&execute(&mut client, "far", "who", json!({}))),
+            "SERVER_UNAVAILABLE: server `far` is unavailable: it asks for a sign-in. A person \
+             must run `adjutant auth login far`."
         );
     }
     assert_eq!(oauth.status()[0]["state"], "not signed in");
@@ -281,11 +293,10 @@ fn the_browser_gets_one_url_and_is_started_without_a_shell() {
     assert_eq!(browse(&browse(&page).1.unwrap()).0, 200);
     let ended = login.wait_for_exit();
     assert!(ended.status.success());
-    assert!(
-        stderr_of(&ended).contains("Signed in to `far`, which offers 1 tool."),
-        "{}",
-        stderr_of(&ended)
-    );
+    insta::assert_snapshot!(stderr_of(&ended), @r"
+    To sign in to `far`, open this page:
+    Signed in to `far`, which offers 1 tool.
+    ");
 }
 
 #[test]
@@ -316,7 +327,10 @@ fn agents_sign_in_separately_if_the_entry_says_so() {
     oauth.fixture.rules(&json!({ "agents": { "dev": everything, "ops": everything } }).to_string());
     let without_agent = oauth.fixture.context.run(["auth", "login", "far", "--no-browser"]);
     assert_eq!(without_agent.status.code(), Some(2));
-    assert!(stderr_of(&without_agent).contains("--agent AGENT"), "{}", stderr_of(&without_agent));
+    assert_eq!(
+        stderr_of(&without_agent),
+        "error: every agent signs in to `far` by itself: say which with `--agent AGENT`\n"
+    );
     oauth.sign_in_as(["auth", "login", "far", "--no-browser", "--agent", "dev"]);
     let mut client = oauth.connect();
     assert_works(&mut client);
@@ -374,7 +388,7 @@ fn an_agents_own_server_uses_the_sign_in_of_that_agent() {
     let server = format!("mcp_servers:\n  - name: own\n    url: {}\n", oauth.server.url());
     let agent =
         format!("---\nname: clerk\ndescription: Files things\n{server}---\nYou file things.\n");
-    oauth.fixture.context.agent("clerk", &agent);
+    oauth.agent("clerk", &agent);
     let mut run = oauth.fixture.context.adjutant(["run", "clerk", "file it"]);
     let ran = run.env("ADJUTANT_CLAUDE", fake_claude()).output().unwrap();
     let told = stderr_of(&ran);

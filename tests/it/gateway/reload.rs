@@ -9,8 +9,9 @@ use nix::unistd::Pid;
 use serde_json::json;
 use test_case::test_case;
 
-use super::{GatewayContext, RULES, call_tool_text, error_code, execute, faulty, wait_until};
+use super::{GatewayContext, RULES, call_tool_text, error_code, execute, faulty};
 use crate::support::mcp::{McpClient, result_text};
+use crate::support::wait::wait_until;
 
 const NO_PERMISSIONS: &str = r#"{"agents": {"dev": {}}}"#;
 
@@ -33,7 +34,7 @@ fn d3_changed_rules_apply_to_the_next_call_and_an_invalid_file_is_ignored() {
     fixture.rules(NO_PERMISSIONS);
     wait_until("the refusal", || is_denied(&mut client));
     // Invalid servers and valid rules: each file is applied on its own.
-    fixture.context.write(".mcp.json", "{ not json");
+    fixture.write(".mcp.json", "{ not json");
     fixture.rules(RULES);
     wait_until("the right", || is_allowed(&mut client));
     let status =
@@ -55,7 +56,7 @@ fn d3_changed_rules_apply_to_the_next_call_and_an_invalid_file_is_ignored() {
         pid,
         "the last good rules and the same process"
     );
-    fs::remove_file(fixture.context.root().join(".mcp-gateway-rules.json")).unwrap();
+    fs::remove_file(fixture.root().join(".mcp-gateway-rules.json")).unwrap();
     wait_until("the end of all rights", || {
         let result = execute(&mut client, "good", "echo", json!({}));
         (result["isError"] == true).then(|| assert_eq!(error_code(&result), "INVALID_AGENT_ID"))
@@ -112,7 +113,7 @@ fn a_retired_eager_server_is_not_started_again(is_changed: bool) {
     };
     fixture.servers(&servers);
     assert_eq!(result_text(&client.answer(running)), "slept", "on the old one");
-    let starts = fs::read_to_string(fixture.context.root().join("starts")).unwrap();
+    let starts = fs::read_to_string(fixture.root().join("starts")).unwrap();
     assert_eq!(starts, expected);
 }
 
@@ -120,18 +121,18 @@ fn a_retired_eager_server_is_not_started_again(is_changed: bool) {
 fn renames_symlinks_and_sighup_trigger_a_reload() {
     let fixture = GatewayContext::with(&["good"]);
     let mut client = fixture.connect();
-    let root = fixture.context.root();
+    let root = fixture.root();
     let rules = root.join(".mcp-gateway-rules.json");
-    fixture.context.write("other.json", NO_PERMISSIONS);
+    fixture.write("other.json", NO_PERMISSIONS);
     fs::rename(root.join("other.json"), &rules).unwrap();
     wait_until("the rename", || is_denied(&mut client));
-    fixture.context.write("elsewhere/rules.json", RULES);
+    fixture.write("elsewhere/rules.json", RULES);
     fs::remove_file(&rules).unwrap();
     symlink("elsewhere/rules.json", &rules).unwrap();
     wait_until("the symlink", || is_allowed(&mut client));
-    fixture.context.write("elsewhere/rules.json", NO_PERMISSIONS);
+    fixture.write("elsewhere/rules.json", NO_PERMISSIONS);
     wait_until("the symlink's target", || is_denied(&mut client));
-    fixture.context.write("elsewhere/rules.json", RULES);
+    fixture.write("elsewhere/rules.json", RULES);
     kill(Pid::from_raw(i32::try_from(client.pid()).unwrap()), Signal::SIGHUP).unwrap();
     wait_until("the signal", || is_allowed(&mut client));
 }
@@ -146,9 +147,9 @@ fn replace_symlink(link: &Path, target: &str) {
 #[test]
 fn replacing_a_parent_directory_triggers_a_reload() {
     let fixture = GatewayContext::with(&["good"]);
-    let root = fixture.context.root();
+    let root = fixture.root();
     for (version, rules) in [("v1", RULES), ("v2", NO_PERMISSIONS), ("v3", RULES)] {
-        fixture.context.write(format!("mount/{version}/rules.json"), rules);
+        fixture.write(format!("mount/{version}/rules.json"), rules);
     }
     let data = root.join("mount/..data");
     symlink("v1", &data).unwrap();
@@ -161,18 +162,15 @@ fn replacing_a_parent_directory_triggers_a_reload() {
     wait_until("the second version", || is_denied(&mut client));
     replace_symlink(&data, "v3");
     wait_until("the third version", || is_allowed(&mut client));
-    fixture.context.write("mount/v3/rules.json", NO_PERMISSIONS);
+    fixture.write("mount/v3/rules.json", NO_PERMISSIONS);
     wait_until("an edit of the third version", || is_denied(&mut client));
 }
 
 #[test]
 fn replacing_a_directory_named_by_a_variable_triggers_a_reload() {
     let fixture = GatewayContext::with(&["good"]);
-    fixture
-        .context
-        .write("other/old/rules.json", RULES)
-        .write("other/new/rules.json", NO_PERMISSIONS);
-    let current = fixture.context.root().join("other/current");
+    fixture.write("other/old/rules.json", RULES).write("other/new/rules.json", NO_PERMISSIONS);
+    let current = fixture.root().join("other/current");
     symlink("old", &current).unwrap();
     let mut command = fixture.command();
     command.env("GATEWAY_RULES", current.join("rules.json"));
@@ -185,14 +183,14 @@ fn replacing_a_directory_named_by_a_variable_triggers_a_reload() {
 #[test]
 fn files_created_later_are_found_in_every_place() {
     let fixture = GatewayContext::with(&["good"]);
-    let root = fixture.context.root();
+    let root = fixture.root();
     fs::remove_file(root.join(".mcp-gateway-rules.json")).unwrap();
     let servers = fs::read(root.join(".mcp.json")).unwrap();
     fs::remove_file(root.join(".mcp.json")).unwrap();
     let mut command = fixture.command();
     command.env("GATEWAY_DEBUG", "1");
     let mut client = McpClient::connect(command);
-    let own = fixture.context.home().join(".config/adjutant");
+    let own = fixture.home().join(".config/adjutant");
     fs::create_dir_all(&own).unwrap();
     fs::write(own.join(".mcp.json"), servers).unwrap();
     fs::write(own.join(".mcp-gateway-rules.json"), RULES).unwrap();
@@ -220,7 +218,7 @@ fn servers_of_extensions_are_added_changed_and_removed() {
     let bring = |mode: &str| {
         let servers = json!({ "kit": { "command": faulty(), "args": ["named", mode] } });
         let manifest = json!({ "name": "tool-kit", "mcpServers": servers });
-        fixture.context.write("extensions/tool-kit/extension.json", manifest.to_string());
+        fixture.write("extensions/tool-kit/extension.json", manifest.to_string());
     };
     let answers = |client: &mut McpClient, tool: &str| {
         (execute(client, "kit", tool, json!({}))["isError"] != true).then_some(())
@@ -230,7 +228,7 @@ fn servers_of_extensions_are_added_changed_and_removed() {
     wait_until("the new extension", || answers(&mut client, "first"));
     bring("second");
     wait_until("the changed extension", || answers(&mut client, "second"));
-    fs::remove_dir_all(fixture.context.root().join("extensions/tool-kit")).unwrap();
+    fs::remove_dir_all(fixture.root().join("extensions/tool-kit")).unwrap();
     wait_until("the end of the extension", || {
         let result = execute(&mut client, "kit", "second", json!({}));
         (result["isError"] == true).then(|| assert_eq!(error_code(&result), "SERVER_UNAVAILABLE"))

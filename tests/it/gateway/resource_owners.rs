@@ -36,9 +36,8 @@ impl GatewayContext {
 
     /// Servers from which resources were read, in order.
     fn read_servers(&self) -> Vec<String> {
-        let log = std::fs::read_to_string(self.context.root().join("data/audit.jsonl")).unwrap();
-        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let reads = lines.filter(|line| line["operation"] == "resources/read");
+        let entries = self.context.audit_entries().into_iter();
+        let reads = entries.filter(|line| line["operation"] == "resources/read");
         reads.map(|line| line["server"].as_str().unwrap_or("none").to_owned()).collect()
     }
 }
@@ -109,7 +108,7 @@ fn a_resource_added_without_a_list_changed_notification_is_found() {
     let fixture = recording_servers(&["a", "b"]);
     let mut client = fixture.connect();
     assert_read(&mut client, "faulty://b");
-    fixture.context.write("listed-b", "added");
+    fixture.write("listed-b", "added");
     assert_read(&mut client, "faulty://added");
     assert_eq!(fixture.read_servers(), ["b", "b"]);
 }
@@ -118,7 +117,7 @@ fn a_resource_added_without_a_list_changed_notification_is_found() {
 fn of_two_servers_with_the_same_resource_the_first_in_the_file_is_read() {
     let fixture = recording_servers(&["a", "b"]);
     for server in ["a", "b"] {
-        fixture.context.write(format!("listed-{server}"), "common\nb/7");
+        fixture.write(format!("listed-{server}"), "common\nb/7");
     }
     let mut client = fixture.connect();
     client.request("resources/list", json!({ "_meta": { "agent_id": "dev" } }));

@@ -87,17 +87,16 @@ fn resources_and_prompts_are_forwarded_unchanged(command: &str) {
 
 /// Asserts that every request has an audit entry, refused ones included.
 fn assert_all_requests_audited(fixture: &GatewayContext) {
-    let log = std::fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).unwrap();
-    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = fixture.audit_entries();
     let find = |operation: &str, decision: &str| {
         lines.iter().find(|line| {
             line["operation"] == operation && line["decision"] == decision && line["agent"] == "dev"
         })
     };
-    assert_eq!(find("resources/read", "allow").unwrap()["server"], "one", "{log}");
-    assert_eq!(find("prompts/get", "allow").unwrap()["server"], "one", "{log}");
-    assert_eq!(find("prompts/get", "deny").unwrap()["server"], "two", "{log}");
-    assert!(lines.iter().any(|line| line["operation"] == "resources/list"), "{log}");
+    assert_eq!(find("resources/read", "allow").unwrap()["server"], "one", "{lines:#?}");
+    assert_eq!(find("prompts/get", "allow").unwrap()["server"], "one", "{lines:#?}");
+    assert_eq!(find("prompts/get", "deny").unwrap()["server"], "two", "{lines:#?}");
+    assert!(lines.iter().any(|line| line["operation"] == "resources/list"), "{lines:#?}");
     assert!(fixture.context.run(["audit", "--verify"]).status.success());
 }
 
@@ -169,8 +168,7 @@ fn an_identified_agent_gets_the_resources_and_prompts_of_its_servers(command: &s
     let odd = ask(json!(7), "resources/list", json!({}));
     assert_eq!(rpc_error_code(&odd), "INVALID_ARGUMENT");
     assert_eq!(ask(json!(""), "resources/list", json!({}))["resources"], json!([]));
-    let log = std::fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).unwrap();
-    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = fixture.audit_entries();
     let is_odd = |line: &&Value| line["error"] == "INVALID_ARGUMENT";
     let odd: Vec<&Value> = lines.iter().filter(is_odd).map(|line| &line["operation"]).collect();
     assert_eq!(odd, ["resources/list"], "a request that makes no sense has its line too");
@@ -180,7 +178,7 @@ fn an_identified_agent_gets_the_resources_and_prompts_of_its_servers(command: &s
             same && line["agent"] == agent
         })
     };
-    assert!(by("resources/read", "dev", "allow") && by("prompts/get", "dev", "deny"), "{log}");
+    assert!(by("resources/read", "dev", "allow") && by("prompts/get", "dev", "deny"), "{lines:#?}");
 }
 
 /// The token identifies the caller; `_meta` cannot claim another one.
@@ -188,7 +186,7 @@ fn an_identified_agent_gets_the_resources_and_prompts_of_its_servers(command: &s
 fn an_agent_that_claims_another_identity_is_refused() {
     let fixture = GatewayContext::with(&["good", "other"]);
     fixture.rules(TWO_AGENTS);
-    let token = fixture.context.create_token("dev");
+    let token = fixture.create_token("dev");
     let server = HttpServer::start(fixture.context.adjutant(["gateway", "--http", "127.0.0.1:0"]));
     let ask = |agent: &str| {
         let mut message = stateless_request(1, "prompts/list", json!({}));
@@ -304,7 +302,7 @@ fn http_notifications(server: &HttpServer, token: &str) -> impl Iterator<Item = 
 fn over_http_list_changes_reach_only_agents_that_may_use_the_server(command: &str) {
     let fixture = GatewayContext::with(&["good", "other"]);
     fixture.rules(TWO_AGENTS);
-    let (dev, all) = (fixture.context.create_token("dev"), fixture.context.create_token("all"));
+    let (dev, all) = (fixture.create_token("dev"), fixture.create_token("all"));
     let server = HttpServer::start(fixture.context.adjutant([command, "--http", "127.0.0.1:0"]));
     let announce = |name: &str, list: &str| {
         let args = json!({ "list": list });
@@ -317,12 +315,21 @@ fn over_http_list_changes_reach_only_agents_that_may_use_the_server(command: &st
     let mut dev_notifications = http_notifications(&server, &dev).filter(changed);
     let mut all_notifications = http_notifications(&server, &all).filter(changed);
     announce("other", "resources");
-    assert!(all_notifications.next().unwrap().contains("resources/list_changed"));
+    assert_eq!(
+        all_notifications.next().unwrap(),
+        r#"data: {"jsonrpc":"2.0","method":"notifications/resources/list_changed"}"#
+    );
     announce("other", "tools");
-    assert!(all_notifications.next().unwrap().contains(TOOLS_CHANGED));
+    assert_eq!(
+        all_notifications.next().unwrap(),
+        r#"data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#
+    );
     announce("good", "prompts");
     let first = dev_notifications.next().unwrap();
-    assert!(first.contains("prompts/list_changed"), "of a server that is not theirs: {first}");
+    assert_eq!(first, r#"data: {"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#);
     announce("good", "tools");
-    assert!(dev_notifications.next().unwrap().contains(TOOLS_CHANGED));
+    assert_eq!(
+        dev_notifications.next().unwrap(),
+        r#"data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#
+    );
 }

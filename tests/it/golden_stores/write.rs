@@ -120,6 +120,7 @@ fn torn(text: &str) -> String {
 }
 
 #[test]
+#[ignore = "writes tests/fixtures/store if `ADJUTANT_WRITE_GOLDEN` is set"]
 fn write_golden_stores() {
     if env::var_os("ADJUTANT_WRITE_GOLDEN").is_none() {
         return;

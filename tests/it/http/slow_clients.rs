@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::project;
 use crate::support::fake_claude::fake_claude;
 use crate::support::http::{HttpRequest, HttpServer, initialize_request, send_to, stateless_post};
+use crate::support::wait::wait_until;
 
 /// Opens `each` connections with half of the headers, and `each` with the headers and 10 bytes of the body.
 fn open_incomplete_requests(server: &HttpServer, token: &str, each: usize) -> Vec<TcpStream> {
@@ -82,10 +83,7 @@ fn a_caller_with_too_many_runs_is_told_when_to_retry() {
     // The first run lasts until the second has been rejected and another caller has been served.
     let held = std::thread::scope(|scope| {
         let held = scope.spawn(|| run(&bot, &["FAKE sleep 2", "one too many"]));
-        let events = context.root().join("data/events.jsonl");
-        crate::gateway::wait_until("the first run", || {
-            std::fs::read_to_string(&events).ok()?.contains("RunStarted").then_some(())
-        });
+        wait_until("the first run", || context.events_named("RunStarted").pop());
         let other = run(&ci, &["FAKE result for another"]);
         assert_eq!(other[0]["result"], "for another", "{other}");
         held.join().unwrap()
@@ -93,6 +91,10 @@ fn a_caller_with_too_many_runs_is_told_when_to_retry() {
     assert_eq!(held[0].get("error"), None, "{held}");
     let refused = held[1]["error"].as_str().unwrap();
     assert!(refused.starts_with("TOO_MANY_RUNS: this caller has 1 run going on"), "{refused}");
-    assert!(refused.contains("Try again as soon as one of them has answered"), "{refused}");
+    assert_eq!(
+        refused,
+        "TOO_MANY_RUNS: this caller has 1 run going on, as many as it may have at once. Try \
+         again as soon as one of them has answered."
+    );
     assert_eq!(run(&bot, &["FAKE result again"])[0]["result"], "again", "the place is free");
 }

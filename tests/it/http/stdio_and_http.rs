@@ -5,17 +5,19 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::gateway::{faulty, wait_until};
+use crate::gateway::faulty;
 use crate::support::TestContext;
 use crate::support::claude_context::{ClaudeContext, NEW};
 use crate::support::http::{HttpRequest, HttpServer, initialize_request, send_to, stateless_post};
+use crate::support::idle_processes::pids_of_runs;
 use crate::support::mcp::{McpClient, result_text};
+use crate::support::wait::wait_until;
 
 const KEEPER_AGENT: &str = "---\nname: keeper\ndescription: Remembers\nsession: true\nallowed_callers: [\"*\"]\n---\nYou remember.\n";
 
 /// Starts a server with both transports; returns the stdio client and the HTTP address.
 fn start_stdio_and_http(fixture: &ClaudeContext) -> (McpClient, SocketAddr) {
-    let log = fixture.context.root().join("log");
+    let log = fixture.root().join("log");
     let command = fixture.adjutant(["serve", "--http", "127.0.0.1:0", "--stdio"]);
     let client = McpClient::connect_logging(command, File::create(&log).unwrap());
     let said = std::fs::read_to_string(&log).unwrap();
@@ -53,16 +55,8 @@ fn stdio_and_http_share_catalog_sessions_pool_and_gateway() {
     let second = &second["structuredContent"];
     assert_eq!((&second["result"], second.get("note")), (&json!("fine"), None), "{second}");
     assert_eq!(second["session_id"], first["session_id"]);
-    let started = |number: usize| {
-        let events = std::fs::read_to_string(context.root().join("data/events.jsonl")).unwrap();
-        let starts: Vec<Value> = events
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .filter(|event: &Value| event["hook_event_name"] == "RunStarted")
-            .collect();
-        starts[number]["pid"].clone()
-    };
-    assert_eq!(started(0), started(1), "the same process");
+    let pids = pids_of_runs(context, 2);
+    assert_eq!(pids, [pids[0]; 2], "the same process");
     assert!(fixture.model.requests().last().unwrap().body.to_string().contains("the word is plum"));
 
     // One process of the downstream server.
@@ -83,7 +77,13 @@ fn stdio_and_http_share_catalog_sessions_pool_and_gateway() {
         client.request("tools/list", json!({})),
         request_over_http(address, &token, "tools/list", json!({})),
     ] {
-        assert!(list["tools"][0]["description"].as_str().unwrap().contains("late"), "{list}");
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(list["tools"][0]["description"].as_str().unwrap(), @r"
+            Hand a task to a specialist agent with rights and tools of its own.
+            - keeper: Remembers
+            - late: Remembers
+            ");
+        }
     }
 }
 

@@ -10,15 +10,14 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use super::{identity_project, run_main_agent, start_main_agent};
-use crate::processes::process_tree::wait_until;
 use crate::support::claude_context::{ClaudeContext, NEW, OLD};
+use crate::support::wait::wait_until;
 
 /// Events of Claude Code's own agents, without those of runs, in order.
 fn main_session_events(fixture: &ClaudeContext) -> Vec<Value> {
-    let file = fixture.context.root().join("data/events.jsonl");
-    let text = fs::read_to_string(file).unwrap_or_default();
-    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    events.filter(|event| event.get("run_id").is_none()).collect()
+    let mut events = fixture.events();
+    events.retain(|event| event.get("run_id").is_none());
+    events
 }
 
 fn text_field<'a>(event: &'a Value, key: &str) -> &'a str {
@@ -73,7 +72,7 @@ fn events_of_main_and_subagents_name_their_agent_and_duration(version: &str) {
     let took = |at: usize| events[at]["duration_ms"].as_u64().unwrap();
     assert!(took(5) <= took(6) && took(6) <= took(7), "{events:#?}");
     assert!(took(7) + took(9) <= took(10) && took(10) <= took(11), "{events:#?}");
-    let left = fs::read_dir(fixture.context.root().join("data/open-sessions")).unwrap();
+    let left = fs::read_dir(fixture.root().join("data/open-sessions")).unwrap();
     assert_eq!(left.count(), 0, "nothing is remembered of what is over");
 }
 
@@ -120,9 +119,7 @@ fn killing_the_main_claude_leaves_no_open_events(version: &str, with_server: boo
         "prompt": format!("CALL mcp__adjutant__run_subagent {call}"),
     });
     let mut claude = start_main_agent(&fixture, &format!("CALL Task {task}"));
-    let all =
-        || fs::read_to_string(fixture.context.root().join("data/events.jsonl")).unwrap_or_default();
-    wait_until("the subagent's call", || all().contains("RunStarted").then_some(()));
+    wait_until("the subagent's call", || fixture.events_named("RunStarted").pop());
     let servers = if with_server { servers_of(claude.id()) } else { Vec::new() };
     assert_eq!(servers.len(), usize::from(with_server));
     let parent = Pid::from_raw(claude.id().cast_signed());

@@ -23,7 +23,7 @@ enum InstalledHooks {
 }
 
 fn keep_hooks(fixture: &ClaudeContext, hooks: InstalledHooks) {
-    let file = fixture.context.root().join(".claude/settings.json");
+    let file = fixture.root().join(".claude/settings.json");
     let mut settings: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     match hooks {
         InstalledHooks::All => {}
@@ -56,8 +56,9 @@ fn run_both_agents(fixture: &ClaudeContext, times: usize) -> String {
     let before = audit_entries_of(fixture, "run_subagent").len()
         + audit_entries_of(fixture, "execute_tool").len();
     let all = before + 4 * times;
+    // At most 100 s: `claude` ends a command after 120 s.
     let wait = json!({ "command": format!(
-        "for look in $(seq 300); do [ \"$({judged})\" -ge {all} ] && break; sleep 0.1; done") });
+        "for look in $(seq 900); do [ \"$({judged})\" -ge {all} ] && break; sleep 0.1; done") });
     let script = format!("CALL Task {task}\n{}CALL Bash {wait}\nSAY done", call_script(times));
     String::from_utf8_lossy(&run_main_agent(fixture, &script).stdout).into_owned()
 }
@@ -73,7 +74,7 @@ fn c4_main_agent_and_subagent_are_distinguished_in_ten_of_ten_rounds(
     let Some(fixture) = identity_project(version) else { return };
     keep_hooks(&fixture, hooks);
     let told = run_both_agents(&fixture, ROUNDS);
-    let transcripts = fixture.context.home().join(".claude/projects");
+    let transcripts = fixture.home().join(".claude/projects");
     let of_main = tool_use_ids(&transcripts, "/subagents/", false);
     let of_reviewer = tool_use_ids(&transcripts, "/subagents/", true);
     for operation in ["run_subagent", "execute_tool"] {
@@ -98,7 +99,7 @@ fn c4_main_agent_and_subagent_are_distinguished_in_ten_of_ten_rounds(
         assert!(time(&reviewer[0]) < time(&main[ROUNDS - 1]), "one after the other");
         assert!(time(&main[0]) < time(&reviewer[ROUNDS - 1]), "one after the other");
     }
-    let log = fixture.context.root().join("data/hook.log");
+    let log = fixture.root().join("data/hook.log");
     assert!(!log.exists(), "{}", fs::read_to_string(log).unwrap());
 }
 
@@ -113,7 +114,7 @@ fn without_hooks_both_callers_are_main_and_required_identity_rejects_them(versio
     for line in &lines {
         assert_eq!([&line["agent"], &line["known_by"]], ["main", "fallback"], "{line}");
     }
-    fixture.context.write("agents/defaults.yaml", "identity: required\n");
+    fixture.write("agents/defaults.yaml", "identity: required\n");
     let told = run_both_agents(&fixture, 1);
     for operation in ["run_subagent", "execute_tool"] {
         let lines = audit_entries_of(&fixture, operation);
@@ -169,24 +170,24 @@ fn c3_a_native_subagent_with_a_shell_cannot_become_main(version: &str, hooks: In
 /// A project whose only MCP server in Claude Code is `adjutant gateway`, named `tools`.
 fn gateway_project(version: &str) -> Option<ClaudeContext> {
     let fixture = ClaudeContext::new(version)?;
-    fixture.context.write(
+    fixture.write(
         ".claude/agents/code-reviewer.md",
         "---\nname: code-reviewer\ndescription: Reviews code\n---\nYou review.\n",
     );
-    fixture.context.write(
+    fixture.write(
         ".mcp-gateway-rules.json",
         r#"{"agents": {"main": {"allow": {"servers": ["good"]}}, "code-reviewer": {"allow": {"servers": ["good"]}}}}"#,
     );
     let behind = json!({ "mcpServers": { "good": { "command": faulty() } } });
-    fixture.context.write("behind.json", behind.to_string());
+    fixture.write("behind.json", behind.to_string());
     let gateway = json!({
         "command": env!("CARGO_BIN_EXE_adjutant"), "args": ["gateway"],
         "env": { "GATEWAY_MCP_CONFIG": "behind.json" },
     });
     let servers = |servers: Value| json!({ "mcpServers": servers }).to_string();
-    fixture.context.write(".mcp.json", servers(json!({ "tools": gateway })));
+    fixture.write(".mcp.json", servers(json!({ "tools": gateway })));
     assert!(fixture.context.run(["init"]).status.success());
-    fixture.context.write(".mcp.json", servers(json!({ "tools": gateway })));
+    fixture.write(".mcp.json", servers(json!({ "tools": gateway })));
     Some(fixture)
 }
 

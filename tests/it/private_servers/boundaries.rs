@@ -13,11 +13,12 @@ use adjutant::jsonrpc::LineJson;
 use adjutant::util::RunId;
 use serde_json::{Value, json};
 
-use crate::gateway::{faulty, wait_until};
+use crate::gateway::faulty;
 use crate::gateway_real::node_program;
 use crate::support::TestContext;
 use crate::support::claude_context::{ClaudeContext, NEW};
 use crate::support::mcp::{McpClient, result_text};
+use crate::support::wait::wait_until;
 
 /// An agent with two private servers, `books` (with an API key) and `notes`.
 fn write_librarian_agent(context: &TestContext, more: &str) -> Option<()> {
@@ -53,11 +54,11 @@ fn discovery_other_agents_cannot_find_or_reach_a_private_server() {
     let Some(()) = write_librarian_agent(&fixture.context, TRUST_BOTH_SERVERS) else { return };
     let curious =
         "---\nname: curious\ndescription: Wants it too\nmcp_servers: [books]\n---\nYou look.\n";
-    fixture.context.agent("curious", curious);
-    fixture.context.write(".mcp.json", r#"{"mcpServers":{"other":{"command":"true"}}}"#);
+    fixture.agent("curious", curious);
+    fixture.write(".mcp.json", r#"{"mcpServers":{"other":{"command":"true"}}}"#);
     let all = json!({ "allow": { "servers": ["*"], "tools": { "*": ["*"] } } });
     let rules = json!({ "agents": { "main": all, "curious": all, "librarian": all } });
-    fixture.context.write(".mcp-gateway-rules.json", rules.to_string());
+    fixture.write(".mcp-gateway-rules.json", rules.to_string());
     let mut client = fixture.serve();
     let used = client.call_tool(
         "run_subagent",
@@ -69,13 +70,16 @@ fn discovery_other_agents_cannot_find_or_reach_a_private_server() {
     );
     for agent in ["main", "curious", "librarian"] {
         let listed = client.call_tool("list_servers", json!({ "agent_id": agent })).to_string();
-        assert!(listed.contains("other"), "the rules do grant: {listed}");
+        assert_eq!(
+            listed,
+            "{\"content\":[{\"type\":\"text\",\"text\":\"[{\\\"name\\\":\\\"other\\\",\\\"description\\\":null}]\"}],\"structuredContent\":{\"result\":[{\"name\":\"other\",\"description\":null}]},\"isError\":false}"
+        );
         assert!(!listed.contains("books") && !listed.contains("notes"), "{agent}: {listed}");
         for (server, tool) in name_variants() {
             let asked = json!({ "agent_id": agent, "server": server });
             let tools = client.call_tool("get_server_tools", asked).to_string();
             assert!(!tools.contains("inputSchema"), "{agent} {server}: {tools}");
-            let args = json!({ "path": fixture.context.root().join("shelf/book.txt") });
+            let args = json!({ "path": fixture.root().join("shelf/book.txt") });
             let call = json!({ "agent_id": agent, "server": server, "tool": tool, "args": args });
             let refused = client.call_tool("execute_tool", call);
             assert_eq!(refused["isError"], true, "{agent} {server} {tool}: {refused}");
@@ -85,7 +89,7 @@ fn discovery_other_agents_cannot_find_or_reach_a_private_server() {
     // Naming the private server as a shared one fails too, and the error does not name its owner.
     let report =
         client.call_tool("run_subagent", json!({ "agent_name": "curious", "prompt": "SAY hi" }));
-    assert!(report.to_string().contains("SERVER_UNAVAILABLE"), "{report}");
+    assert_eq!(report["_meta"]["adjutant/error"]["code"], "SERVER_UNAVAILABLE", "{report}");
     assert!(!report.to_string().contains("librarian"), "{report}");
 }
 
@@ -166,7 +170,13 @@ async fn a_resource_or_prompt_is_not_requested_if_it_cannot_be_audited() {
         let message = answer["error"]["message"].as_str().unwrap_or_default();
         assert!(message.starts_with("AUDIT_UNAVAILABLE"), "{answer}");
         let asked = fs::read_to_string(context.root().join("asked-own")).unwrap();
-        assert!(asked.contains("tools/list") && !asked.contains(method), "{asked}");
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(asked, @r"
+            initialize
+            notifications/initialized
+            tools/list
+            ");
+        }
     }
 }
 
@@ -205,14 +215,23 @@ async fn d2_policy_every_call_is_checked_and_listed_tools_are_the_callable_ones(
     let listed = pipe.list_tools("books").await;
     assert!(listed.contains("read_text_file"), "{listed:?}");
     let target = context.root().join("shelf/new.txt");
-    for tool in ["write_file", "move_file"] {
+    for (tool, rule) in [
+        (
+            "write_file",
+            "`mcp:books:write_file` is excluded (`policy.tools.exclude[0]` in agent.md)",
+        ),
+        ("move_file", "`mcp__books__move_file` is denied (`permissions.deny[0]` in agent.md)"),
+    ] {
         assert!(!listed.contains(tool), "{listed:?}");
         let arguments = json!({ "path": target, "content": "x", "destination": target,
             "source": context.root().join("shelf/book.txt") });
         let call = json!({ "name": tool, "arguments": arguments });
         let refused = pipe.request("books", "tools/call", call).await;
-        let message = refused["error"]["message"].as_str().unwrap();
-        assert!(message.contains("may not use tool"), "{refused}");
+        let expected = format!(
+            "DENIED_BY_POLICY: agent `librarian` may not use tool `{tool}` of server `books`: {rule}. \
+             Call list_servers and get_server_tools to see what is allowed."
+        );
+        assert_eq!(refused["error"]["message"], expected);
         let lines = pipe.audit();
         let line = lines.last().unwrap();
         assert_eq!((&line["tool"], &line["decision"]), (&json!(tool), &json!("deny")), "{line}");
@@ -259,7 +278,11 @@ async fn d2_execution_a_call_of_an_unlisted_tool_never_reaches_the_server() {
     let path = context.root().join("shelf/book.txt");
     let call = json!({ "name": "read_text_file", "arguments": { "path": path } });
     let read = pipe.request("books", "tools/call", call).await;
-    assert!(read.to_string().contains("Ishmael"), "{read}");
+    assert_eq!(
+        read.to_string(),
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"call \
+         me Ishmael\"}],\"structuredContent\":{\"content\":\"call me Ishmael\"}}}"
+    );
     assert!(sent().contains("tools/call"), "a listed one does");
 }
 
@@ -267,7 +290,7 @@ async fn d2_execution_a_call_of_an_unlisted_tool_never_reaches_the_server() {
 fn api_key_of_a_server_is_only_in_that_servers_environment() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
     let Some(()) = write_librarian_agent(&fixture.context, TRUST_BOTH_SERVERS) else { return };
-    let root = fixture.context.root();
+    let root = fixture.root();
     // A unique key per test run, because the processes of the whole machine are searched.
     let key = format!("sk-{}", root.parent().unwrap().file_name().unwrap().display());
     let with_key = |mut command: Command| {
@@ -309,7 +332,8 @@ fn api_key_of_a_server_is_only_in_that_servers_environment() {
     client.wait_for_exit();
 
     assert_no_file_contains(root.parent().unwrap(), &key);
-    assert!(fs::read_to_string(root.join("data/audit.jsonl")).unwrap().contains("read_text_file"));
+    let entries = fixture.audit_entries();
+    assert!(entries.iter().any(|entry| entry["tool"] == "read_text_file"), "{entries:#?}");
     let requests = format!("{:?}", fixture.model.all_requests());
     assert!(requests.contains("Ishmael") && !requests.contains(&key), "the model was told");
     for words in [

@@ -5,12 +5,13 @@ use std::path::Path;
 use serde_json::json;
 use test_case::test_case;
 
-use crate::gateway::{faulty, wait_until};
+use crate::gateway::faulty;
 use crate::support::TestContext;
 use crate::support::claude_context::{ClaudeContext, NEW};
 use crate::support::fake_claude::fake_claude;
 use crate::support::idle_processes::{self, pids_of_runs, wait_for_idle_process};
 use crate::support::mcp::McpClient;
+use crate::support::wait::wait_until;
 
 /// An agent with a server `own` that logs its pid to `<name>.started` and has a key of its own.
 fn write_agent(context: &TestContext, name: &str, more: &str) {
@@ -41,7 +42,7 @@ fn is_alive(pid: &str) -> bool {
 #[test]
 fn servers_are_kept_while_leased_and_stopped_when_idle() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
-    fixture.context.write("agents/defaults.yaml", "server_idle_ms: 4000\n");
+    fixture.write("agents/defaults.yaml", "server_idle_ms: 4000\n");
     write_agent(&fixture.context, "usual", "");
     write_agent(&fixture.context, "ahead", ", eager: true");
     write_agent(&fixture.context, "fresh", ", isolation: run");
@@ -80,7 +81,7 @@ fn servers_are_kept_while_leased_and_stopped_when_idle() {
 fn live_session_with_run_isolation_gets_new_servers_for_every_run() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
     write_agent(&fixture.context, "fresh", ", isolation: run");
-    let file = fixture.context.root().join("agents/fresh/agent.md");
+    let file = fixture.root().join("agents/fresh/agent.md");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("description:", "session: true\ndescription:")).unwrap();
     let mut client = fixture.serve();
@@ -90,7 +91,7 @@ fn live_session_with_run_isolation_gets_new_servers_for_every_run() {
         server
     });
     assert_eq!(started_pids(&fixture.context, "fresh"), servers, "each run has its own");
-    let processes = pids_of_runs(&fixture.context.root(), 3);
+    let processes = pids_of_runs(&fixture.context, 3);
     assert_eq!(processes, [processes[0]; 3], "one process has the conversation");
     let last = fixture.model.requests().pop().unwrap().body.to_string();
     assert!(servers.iter().all(|server| last.contains(server.as_str())), "it went on: {last}");
@@ -137,7 +138,7 @@ fn a_restarted_process_uses_the_servers_of_the_process_before(more: &str, server
     let prompt = format!("FAKE once {} crash\nFAKE result second", mark.display());
     assert_eq!(idle_processes::call_agent(&mut client, "usual", &prompt)["result"], "second");
     assert_eq!(std::fs::read_to_string(mark).unwrap(), idle_pid.to_string());
-    let processes = pids_of_runs(&context.root(), 3);
+    let processes = pids_of_runs(&context, 3);
     assert_eq!((processes.len(), processes[0], processes[1]), (3, idle_pid, idle_pid));
     assert_ne!(processes[2], idle_pid, "the call was repeated in a new process");
     let started = started_pids(&context, "usual");

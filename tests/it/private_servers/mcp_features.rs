@@ -11,6 +11,7 @@ use crate::support::claude_context::{ClaudeContext, NEW, OLD};
 use crate::support::fake_claude::fake_claude;
 use crate::support::idle_processes::{call_agent, wait_for_idle_process};
 use crate::support::mcp::McpClient;
+use crate::support::wait::wait_until;
 
 /// An agent with one trusted server `own`.
 fn agent_file(name: &str, program: &str, arguments: &str, more: &str) -> String {
@@ -18,11 +19,6 @@ fn agent_file(name: &str, program: &str, arguments: &str, more: &str) -> String 
         "---\nname: {name}\ndescription: Has a server\npolicy:\n  mcp_servers: {{ own: {{ trust: true }} }}\n\
          {more}mcp_servers:\n  own: {{ command: {program}, args: [{arguments}] }}\n---\nYou use it.\n"
     )
-}
-
-/// All notifications that the client received, as text.
-fn notifications_text(client: &McpClient) -> String {
-    client.notifications.iter().map(Value::to_string).collect()
 }
 
 fn start_call(client: &mut McpClient, agent: &str, prompt: &str) -> u64 {
@@ -38,32 +34,29 @@ fn start_call(client: &mut McpClient, agent: &str, prompt: &str) -> u64 {
 #[test_case(OLD)]
 fn progress_of_a_tool_reaches_the_caller_of_the_run(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.agent("worker", &agent_file("worker", &faulty(), "good", ""));
+    fixture.agent("worker", &agent_file("worker", &faulty(), "good", ""));
     let mut client = fixture.serve();
     let call = start_call(&mut client, "worker", "CALL mcp__own__progress {}");
     let answer = client.answer(call);
     assert_eq!(answer["structuredContent"]["result"], "done", "{answer}");
-    assert!(
-        notifications_text(&client).contains("own: 5 of 5 step 5"),
-        "{}",
-        notifications_text(&client)
-    );
+    let mut notifications = client.notifications.iter();
+    let is_progress = |told: &Value| told["params"]["message"] == "own: 5 of 5 step 5 · 1 turn";
+    assert!(notifications.any(is_progress), "{:#?}", client.notifications);
 }
 
 #[test_case(NEW)]
 #[test_case(OLD)]
 fn cancelling_a_run_cancels_its_call_downstream(version: &str) {
     let Some(fixture) = ClaudeContext::new(version) else { return };
-    fixture.context.agent("worker", &agent_file("worker", &faulty(), "good", ""));
+    fixture.agent("worker", &agent_file("worker", &faulty(), "good", ""));
     let mut client = fixture.serve();
     let call = start_call(&mut client, "worker", "CALL mcp__own__sleep {\"ms\": 600000}");
     // Wait until the server has the call: before that there is nothing to cancel.
     client.wait_for_notification(|message| message.to_string().contains("own: 1 asleep"));
     client.notify("notifications/cancelled", json!({ "requestId": call, "reason": "enough" }));
-    let log = fixture.context.root().join("data/audit.jsonl");
-    crate::gateway::wait_until("the line of the call", || {
-        let lines = std::fs::read_to_string(&log).ok()?;
-        lines.lines().find(|line| line.contains("CANCELLED")).map(str::to_owned)
+    wait_until("the entry of the call", || {
+        let mut entries = fixture.audit_entries().into_iter();
+        entries.find(|entry| entry["error"] == "CANCELLED")
     });
     let asked = start_call(&mut client, "worker", "CALL mcp__own__cancelled {}");
     let answer = client.answer(asked);
@@ -74,7 +67,7 @@ fn cancelling_a_run_cancels_its_call_downstream(version: &str) {
 #[test]
 fn tool_added_during_a_run_can_be_called() {
     let Some(fixture) = ClaudeContext::new(NEW) else { return };
-    fixture.context.agent("worker", &agent_file("worker", &faulty(), "grows", ""));
+    fixture.agent("worker", &agent_file("worker", &faulty(), "grows", ""));
     let echo = "CALL mcp__own__echo {}\n".repeat(3);
     let script = format!("CALL mcp__own__announce {{}}\n{echo}CALL mcp__own__late {{}}");
     let report = fixture.run("worker", &script);
@@ -94,7 +87,7 @@ fn images_structured_results_and_resources_arrive(version: &str) {
     };
     let tools = "tools: [\"builtin:ReadMcpResourceTool\", \"builtin:ListMcpResourcesTool\", \"mcp:own:*\"]\n\
                  permissions: { allow: [ReadMcpResourceTool, ListMcpResourcesTool] }\n";
-    fixture.context.agent("worker", &agent_file("worker", &program, "stdio", tools));
+    fixture.agent("worker", &agent_file("worker", &program, "stdio", tools));
     let script = "CALL mcp__own__get-tiny-image {}\n\
                   CALL mcp__own__get-structured-content {\"location\": \"Chicago\"}\n\
                   CALL ListMcpResourcesTool {\"server\": \"own\"}\n\
@@ -104,10 +97,11 @@ fn images_structured_results_and_resources_arrive(version: &str) {
     for sign in ["\"type\":\"image\"", "temperature", "demo://resource/static", "Resource 1: "] {
         assert!(told.contains(sign), "{sign} is missing: {report}\n{told}");
     }
-    let audit = std::fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).unwrap();
-    assert!(audit.contains("\"operation\":\"resources/read\""), "{audit}");
-    assert!(audit.contains("\"call_id\":\"toolu_"), "the call's id is in its line: {audit}");
-    assert!(audit.contains("\"run_id\""), "{audit}");
+    let entries = fixture.audit_entries();
+    let read = entries.iter().find(|entry| entry["operation"] == "resources/read").expect("a read");
+    assert_eq!(read["run_id"], report["run_id"], "{read}");
+    let mut ids = entries.iter().filter_map(|entry| entry["call_id"].as_str());
+    assert!(ids.any(|id| id.starts_with("toolu_")), "{entries:#?}");
 }
 
 /// Neither version of `claude` lists prompts of SDK servers, so Adjutant expands the prompt command.
@@ -119,7 +113,7 @@ fn prompt_command_at_the_start_of_a_task_is_expanded(version: &str) {
     else {
         return;
     };
-    fixture.context.agent("worker", &agent_file("worker", &program, "stdio", ""));
+    fixture.agent("worker", &agent_file("worker", &program, "stdio", ""));
     let report = fixture.run("worker", "/mcp__own__args-prompt Paris Île de France");
     assert!(report.get("note").is_none(), "{report}");
     let told = fixture.all_requests_text();
@@ -127,9 +121,14 @@ fn prompt_command_at_the_start_of_a_task_is_expanded(version: &str) {
     assert!(!told.contains("/mcp__own"), "{told}");
     let report = fixture.run("worker", "/mcp__own__args-promt Paris");
     let note = report["note"].as_str().unwrap_or_default();
-    assert!(note.contains("no prompt `args-promt`; is `args-prompt` meant?"), "{report}");
-    let audit = std::fs::read_to_string(fixture.context.root().join("data/audit.jsonl")).unwrap();
-    assert_eq!(audit.matches("\"operation\":\"prompts/get\"").count(), 1, "{audit}");
+    assert_eq!(
+        note,
+        "The prompt of a server could not be put in: server `own` is unavailable: it has no \
+         prompt `args-promt`; is `args-prompt` meant?."
+    );
+    let entries = fixture.audit_entries();
+    let gets = entries.iter().filter(|entry| entry["operation"] == "prompts/get");
+    assert_eq!(gets.count(), 1, "{entries:#?}");
 }
 
 /// The expanded text is plain text for the agent, even if it looks like a command and the turn is retried.
@@ -161,7 +160,7 @@ fn private_server_over_http_sse_is_reachable() {
     let far = MockHttpServer::start(legacy_sse("/messages?session=1"));
     let own = format!("  own: {{ type: sse, url: \"{}\" }}", far.url("/sse"));
     let text = agent_file("worker", "x", "", "").replace("  own: { command: x, args: [] }", &own);
-    fixture.context.agent("worker", &text);
+    fixture.agent("worker", &text);
     let report = fixture.run("worker", "CALL mcp__own__who {\"a\": 1}");
     assert_eq!(report["result"], r#"{"n":0.1}"#, "{report}");
     let began = &far.requests()[0];

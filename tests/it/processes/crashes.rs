@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::process_tree::{
     PROCESS_TREE_CASES, ProcessTreeCase, TreeProcess, assert_gone_within_5_s, send_signal,
-    wait_until,
 };
 use super::server_process::{KillOnDrop, ServerProcess};
+use crate::support::wait::wait_until;
 
 #[test]
 fn f1_a_killed_server_leaves_nothing() {

@@ -12,8 +12,8 @@ use test_case::test_case;
 
 use crate::support::TestContext;
 use crate::support::fake_claude::fake_claude;
-use crate::support::idle_processes::{events_named, wait_for};
-use crate::support::mcp::{McpClient, result_text};
+use crate::support::mcp::McpClient;
+use crate::support::wait::wait_until;
 
 const MAX_RUNS: usize = 8;
 
@@ -71,18 +71,19 @@ fn f5_of_200_concurrent_calls_eight_run_at_once_and_all_are_answered() {
     let calls: Vec<u64> = (0..200).map(|_| start_call(&mut client)).collect();
     for call in calls {
         let answer = client.answer(call);
-        assert!(result_text(&answer).contains("done"), "{answer}");
+        assert_eq!(answer["structuredContent"]["result"], "done", "{answer}");
     }
     over.store(true, Ordering::SeqCst);
     let most = watch.join().unwrap();
     assert!((2..=MAX_RUNS).contains(&most), "{most} processes at once");
+    // A call is answered before its process has exited.
+    wait_until("the end of every process", || (child_count(pid) == 0).then_some(()));
     let after = resource_usage(pid);
     assert!(after.0 <= before.0 + 2, "descriptors: {before:?}, then {after:?}");
     assert!(after.2 < before.2 + 64 * 1024, "memory in KiB: {before:?}, then {after:?}");
-    assert_eq!(child_count(pid), 0, "no zombie, no keeper");
     for place in ["runs", "tmp"] {
-        let left = fs::read_dir(context.root().join("data").join(place)).unwrap().count();
-        assert_eq!(left, 0, "{place}");
+        let folder = context.root().join("data").join(place);
+        wait_until(place, || (fs::read_dir(&folder).unwrap().count() == 0).then_some(()));
     }
 }
 
@@ -126,12 +127,12 @@ fn the_next_run_is_admitted_when_the_last_process_of_the_run_before_is_gone(
         client.send_request("tools/call", json!({ "name": "run_subagent", "arguments": arguments }))
     };
     let first = begin("first", &prompt);
-    wait_for("the first run", || events_named(&context.root(), "RunStarted").pop());
+    wait_until("the first run", || context.events_named("RunStarted").pop());
     let second = begin("second", "FAKE result done");
     client.answer(first);
     let second = client.answer(second);
     assert_eq!(second["structuredContent"]["result"], "done", "{second}");
-    let ended = events_named(&context.root(), "RunEnded");
+    let ended = context.events_named("RunEnded");
     assert_eq!(ended[0]["outcome"], outcome, "{ended:?}");
     let lines = |file: &str| {
         let text = fs::read_to_string(context.root().join(file)).unwrap_or_default();
@@ -148,7 +149,7 @@ fn server_resources_after_1000_runs_equal_those_after_10() {
     let mut early = (0, 0, 0);
     for number in 1..=1000 {
         let call = start_call(&mut client);
-        assert!(result_text(&client.answer(call)).contains("done"));
+        assert_eq!(client.answer(call)["structuredContent"]["result"], "done");
         if number == 10 {
             early = resource_usage(client.pid());
         }

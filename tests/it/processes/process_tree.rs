@@ -6,13 +6,11 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::support::wait::wait_until;
 use adjutant::process::{ProcessSpec, SymlinkPolicy, set_supervisor_program};
 use adjutant::util::RunId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-/// Generous, because the machine that runs the tests may be busy.
-pub const POLL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A process tree that is hard to stop, and its minimal number of processes.
 pub struct ProcessTreeCase {
@@ -142,16 +140,4 @@ pub fn assert_gone_within_5_s(what: &str, family: &[TreeProcess], run: &str) {
 
 pub fn send_signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.cast_signed()), signal).unwrap();
-}
-
-/// Polls every 20 ms until `answer` returns a value. Panics after 20 s.
-pub fn wait_until<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(answer) = answer() {
-            return answer;
-        }
-        assert!(started.elapsed() < POLL_TIMEOUT, "waited in vain for {what}");
-        sleep(Duration::from_millis(20));
-    }
 }

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use adjutant::process::{reap_orphans, spawn_process};
 use adjutant::runs::{RunDir, RunRegistry};
 
-use super::process_tree::{TreeProcess, process_spec, wait_for_tree, wait_until};
+use super::process_tree::{TreeProcess, process_spec, wait_for_tree};
+use crate::support::wait::wait_until;
 
 /// The server process. Its directory contains `run` and `data` once the run has started.
 pub struct ServerProcess {

@@ -7,11 +7,12 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use test_case::test_case;
 
-use super::process_tree::{TreeProcess, assert_gone_within_5_s, send_signal, wait_until};
+use super::process_tree::{TreeProcess, assert_gone_within_5_s, send_signal};
 use crate::support::TestContext;
 use crate::support::claude_context::report;
 use crate::support::fake_claude::fake_claude;
 use crate::support::mcp::McpClient;
+use crate::support::wait::wait_until;
 
 fn project() -> TestContext {
     let context = TestContext::new();

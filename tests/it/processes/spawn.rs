@@ -12,8 +12,9 @@ use adjutant::process::{
 use adjutant::runs::kill_remnants_of;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::process_tree::{process_spec, processes_of_run, wait_until};
+use super::process_tree::{process_spec, processes_of_run};
 use super::server_process::ServerProcess;
+use crate::support::wait::wait_until;
 
 async fn read_stdout(process: &mut ProcessHandle) -> String {
     let mut text = String::new();
@@ -112,9 +113,17 @@ async fn failed_start_reports_its_cause_and_leaves_no_process() {
         start_error(ProcessSpec { program: "no-such-program".into(), ..good.clone() }).await;
     assert_eq!(missing, "there is no program `no-such-program`: install it, or name another");
     let refused = start_error(ProcessSpec { program: plain, ..good.clone() }).await;
-    assert!(refused.contains("may not be executed"), "{refused}");
+    assert_eq!(
+        refused,
+        "`/tmp/.tmpWNkd40/plain` may not be executed: is it a program, and is it marked \
+         executable?"
+    );
     let refused = start_error(ProcessSpec { program: script, ..good.clone() }).await;
-    assert!(refused.contains("needs an interpreter"), "{refused}");
+    assert_eq!(
+        refused,
+        "`/tmp/.tmpWNkd40/script` needs an interpreter that is not installed: look at its first \
+         line"
+    );
     let nowhere =
         start_error(ProcessSpec { working_dir: "/no/such/folder".into(), ..good.clone() }).await;
     assert_eq!(
@@ -123,7 +132,11 @@ async fn failed_start_reports_its_cause_and_leaves_no_process() {
     );
     let endless =
         start_error(ProcessSpec { arguments: vec!["x".repeat(40 << 20).into()], ..good }).await;
-    assert!(endless.contains("longer than the system allows"), "{endless}");
+    assert_eq!(
+        endless,
+        "arguments and environment of `sh` are longer than the system allows: shorten the \
+         prompt or the environment"
+    );
     assert_eq!(processes_of_run(&run), []);
 }
 
@@ -147,7 +160,11 @@ async fn i3_directory_swapped_for_a_symlink_after_resolution_is_rejected() {
         let launch = resolved(&folder);
         let run = launch.run.to_string();
         let refused = start_error(launch).await;
-        assert!(refused.contains("cannot be entered"), "{refused}");
+        let expected = format!(
+            "the working folder `{}` cannot be entered: create it, or set another `cwd`",
+            folder.display()
+        );
+        assert_eq!(refused, expected);
         assert_eq!(processes_of_run(&run), []);
     }
     let started = [elsewhere.join("started"), elsewhere.join("inside/started")];

@@ -1,5 +1,6 @@
 //! A temporary project with the real `claude` and a scripted model.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -14,9 +15,10 @@ use super::real_claude::{real_claude, scripted_environment};
 pub const NEW: &str = "2.1.325";
 pub const OLD: &str = "2.1.197";
 
-/// First lines of a script for a main `claude`: 2.1.197 starts its first turn before its servers are connected.
+/// First lines of a script for a main `claude`: 2.1.197 starts its first turn before its servers are connected, and has a
+/// tool that waits for them.
 pub fn wait_for_servers_script(version: &str) -> &'static str {
-    if version == OLD { "SLEEP 2\n" } else { "" }
+    if version == OLD { "SLEEP 2\nCALL WaitForMcpServers {}\n" } else { "" }
 }
 
 /// A project, a scripted model and a version of `claude` that uses it.
@@ -25,6 +27,14 @@ pub struct ClaudeContext {
     pub model: ScriptedModel,
     pub claude: PathBuf,
     _runtime: Runtime,
+}
+
+impl Deref for ClaudeContext {
+    type Target = TestContext;
+
+    fn deref(&self) -> &Self::Target {
+        &self.context
+    }
 }
 
 impl ClaudeContext {
@@ -66,6 +76,13 @@ impl ClaudeContext {
     pub fn all_requests_text(&self) -> String {
         self.model.requests().iter().map(|request| request.body.to_string()).collect()
     }
+}
+
+/// The report of a run that a main `claude` started last, from its own answer, which has the results of all its calls.
+pub fn delegated_report(answer: &str) -> serde_json::Value {
+    let start = answer.rfind("{\"result\":").unwrap_or_else(|| panic!("no report: {answer}"));
+    let mut reports = serde_json::Deserializer::from_str(&answer[start..]).into_iter();
+    reports.next().expect("a report").expect("JSON")
 }
 
 /// Parses the output of a command as JSON.

@@ -1,28 +1,13 @@
 //! Idle processes and the processes of past runs, as another program sees them.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::fs;
 
 use serde_json::{Value, json};
 
 use super::TestContext;
 use super::claude_context::report;
 use super::mcp::{McpClient, result_text};
-
-const POLL_TIMEOUT: Duration = Duration::from_secs(40);
-
-/// Polls every 20 ms until `look` returns a value. Panics after 40 s, because the machine may be slow.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + POLL_TIMEOUT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} did not come");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
+use crate::support::wait::wait_until;
 
 /// The idle processes, from `adjutant runs list --all`.
 pub fn idle_processes(context: &TestContext) -> Vec<Value> {
@@ -31,7 +16,7 @@ pub fn idle_processes(context: &TestContext) -> Vec<Value> {
 }
 
 pub fn wait_for_idle_process(context: &TestContext) -> u64 {
-    wait_for("a process that waits", || idle_processes(context).first()?["pid"].as_u64())
+    wait_until("a process that waits", || idle_processes(context).first()?["pid"].as_u64())
 }
 
 pub fn is_alive(pid: u64) -> bool {
@@ -40,7 +25,7 @@ pub fn is_alive(pid: u64) -> bool {
 }
 
 pub fn wait_until_gone(pid: u64) {
-    wait_for("the end of a process", || (!is_alive(pid)).then_some(()));
+    wait_until("the end of a process", || (!is_alive(pid)).then_some(()));
 }
 
 /// Calls an agent, asserts success, and returns the structured content of the answer.
@@ -51,17 +36,10 @@ pub fn call_agent(server: &mut McpClient, agent: &str, prompt: &str) -> Value {
 }
 
 /// Waits for this many runs and returns the pids of all runs so far, in order, from the event log.
-pub fn pids_of_runs(root: &Path, runs: usize) -> Vec<u64> {
-    wait_for("the record", || {
-        let started = events_named(root, "RunStarted");
+pub fn pids_of_runs(context: &TestContext, runs: usize) -> Vec<u64> {
+    wait_until("the record", || {
+        let started = context.events_named("RunStarted");
         let pids: Vec<u64> = started.iter().filter_map(|event| event["pid"].as_u64()).collect();
         (pids.len() >= runs).then_some(pids)
     })
-}
-
-/// The events of this name in the event log so far.
-pub fn events_named(root: &Path, name: &str) -> Vec<Value> {
-    let events = fs::read_to_string(root.join("data/events.jsonl")).unwrap_or_default();
-    let lines = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|event| event["hook_event_name"] == name).collect()
 }

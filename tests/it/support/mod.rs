@@ -6,7 +6,10 @@ pub mod http;
 pub mod idle_processes;
 pub mod mcp;
 pub mod real_claude;
+pub mod skip;
 pub mod terminal;
+pub mod text;
+pub mod wait;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,10 +65,28 @@ impl TestContext {
         self.write(format!("agents/{name}/agent.md"), content)
     }
 
-    /// The entries of the audit log so far.
+    /// The audit log as text; empty if there is none.
+    pub fn audit_log(&self) -> String {
+        fs::read_to_string(self.root().join("data/audit.jsonl")).unwrap_or_default()
+    }
+
+    /// The entries of the audit log so far. An entry is in the file before its call is answered.
     pub fn audit_entries(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.root().join("data/audit.jsonl")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect()
+        complete_lines(&self.audit_log())
+    }
+
+    /// The events in the event log so far, in order. A running server writes them after it has answered: a test waits
+    /// for the event that it expects, or for the server's exit.
+    pub fn events(&self) -> Vec<Value> {
+        let log = fs::read_to_string(self.root().join("data/events.jsonl"));
+        complete_lines(&log.unwrap_or_default())
+    }
+
+    /// The events of this name in the event log so far.
+    pub fn events_named(&self, name: &str) -> Vec<Value> {
+        let mut events = self.events();
+        events.retain(|event| event["hook_event_name"] == name);
+        events
     }
 
     /// A command of the program in this project. Of the environment of the tests it has only `PATH`.
@@ -85,4 +106,10 @@ impl TestContext {
     pub fn run<const N: usize>(&self, arguments: [&str; N]) -> Output {
         self.adjutant(arguments).output().expect("the program starts")
     }
+}
+
+/// Parses JSON lines. A last line without its LF is still being written, and left out.
+fn complete_lines(text: &str) -> Vec<Value> {
+    let complete = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+    complete.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect()
 }

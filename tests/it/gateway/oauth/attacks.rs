@@ -5,6 +5,7 @@ use test_case::test_case;
 use super::super::mock_http_server::{MockHttpServer, respond_streamable};
 use super::*;
 use crate::support::http::stateless_post;
+use crate::support::text::mask;
 
 /// Tries to sign in; asserts that nothing is opened, requested or stored. Returns the message.
 fn refused_login(deviations: OAuthDeviations) -> String {
@@ -22,21 +23,21 @@ fn refused_login(deviations: OAuthDeviations) -> String {
     said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default().to_owned()
 }
 
-#[test_case(&json!({ "authorization_endpoint": "file:///etc/passwd" }), "is neither `http` nor `https`"; "a file")]
-#[test_case(&json!({ "authorization_endpoint": "javascript:alert(1)" }), "is neither `http` nor `https`"; "a script")]
-#[test_case(&json!({ "authorization_endpoint": "http://169.254.169.254/" }), "points into a network"; "link local")]
-#[test_case(&json!({ "token_endpoint": "http://169.254.169.254/token" }), "its `token_endpoint` points into a network"; "token endpoint link local")]
-#[test_case(&json!({ "token_endpoint": "http://10.0.0.1/token" }), "points into a network"; "a private address")]
-#[test_case(&json!({ "registration_endpoint": "http://192.168.0.1/" }), "points into a network"; "registration")]
-#[test_case(&json!({ "token_endpoint": "http://login.example.com/token" }), "is `http`"; "plain http")]
-#[test_case(&json!({ "code_challenge_methods_supported": ["plain"] }), "PKCE with S256"; "no s256")]
-#[test_case(&json!({ "code_challenge_methods_supported": null }), "PKCE with S256"; "no challenge methods")]
-#[test_case(&json!({ "issuer": "https://somebody.example" }), "somebody.example"; "another issuer")]
-#[test_case(&json!({ "issuer": null }), "has no `issuer`"; "no issuer")]
+#[test_case(&json!({ "authorization_endpoint": "file:///etc/passwd" }), "its `authorization_endpoint` is neither `http` nor `https`"; "a file")]
+#[test_case(&json!({ "authorization_endpoint": "javascript:alert(1)" }), "its `authorization_endpoint` is neither `http` nor `https`"; "a script")]
+#[test_case(&json!({ "authorization_endpoint": "http://169.254.169.254/" }), "its `authorization_endpoint` points into a network that the server itself is not in"; "link local")]
+#[test_case(&json!({ "token_endpoint": "http://169.254.169.254/token" }), "its `token_endpoint` points into a network that the server itself is not in"; "token endpoint link local")]
+#[test_case(&json!({ "token_endpoint": "http://10.0.0.1/token" }), "its `token_endpoint` points into a network that the server itself is not in"; "a private address")]
+#[test_case(&json!({ "registration_endpoint": "http://192.168.0.1/" }), "its `registration_endpoint` points into a network that the server itself is not in"; "registration")]
+#[test_case(&json!({ "token_endpoint": "http://login.example.com/token" }), "its `token_endpoint` is `http`: codes and tokens would go unprotected"; "plain http")]
+#[test_case(&json!({ "code_challenge_methods_supported": ["plain"] }), "it does not say that it supports PKCE with S256, which MCP requires"; "no s256")]
+#[test_case(&json!({ "code_challenge_methods_supported": null }), "it does not say that it supports PKCE with S256, which MCP requires"; "no challenge methods")]
+#[test_case(&json!({ "issuer": "https://somebody.example" }), "it should come from `http://127.0.0.1:[PORT]/` and comes from `https://somebody.example`"; "another issuer")]
+#[test_case(&json!({ "issuer": null }), "what it publishes about it has no `issuer`"; "no issuer")]
 fn j5_metadata_that_points_elsewhere_is_refused(metadata: &Value, expected: &str) {
     let said =
         refused_login(OAuthDeviations { metadata: metadata.clone(), ..OAuthDeviations::default() });
-    assert!(said.contains(expected), "{said}");
+    assert_eq!(mask(&said), format!("error: the sign-in of `far` is refused: {expected}"));
 }
 
 #[test_case("http://169.254.169.254/"; "link local")]
@@ -48,7 +49,12 @@ fn j5_an_authorization_server_in_a_private_network_is_not_contacted(address: &st
         resource: json!({ "authorization_servers": [address] }),
         ..OAuthDeviations::default()
     });
-    assert!(said.contains("the sign-in of `far` is refused"), "{said}");
+    let expected = format!(
+        "error: the sign-in of `far` is refused: protected resource metadata at \
+         http://127.0.0.1:[PORT]/.well-known/oauth-protected-resource/mcp names authorization servers {address}, \
+         but none published usable metadata"
+    );
+    assert_eq!(mask(&said), expected);
     assert!(begun.elapsed() < Duration::from_secs(20), "nobody waited for it");
 }
 
@@ -56,7 +62,11 @@ fn j5_an_authorization_server_in_a_private_network_is_not_contacted(address: &st
 fn j5_resource_metadata_of_another_server_is_rejected() {
     let resource = json!({ "resource": "https://mcp.example.com/mcp" });
     let said = refused_login(OAuthDeviations { resource, ..OAuthDeviations::default() });
-    assert!(said.contains("mismatch"), "{said}");
+    assert_eq!(
+        mask(&said),
+        "error: the sign-in of `far` is refused: Protected resource metadata resource mismatch: \
+         reference 'http://127.0.0.1:[PORT]/mcp', permitted 'https://mcp.example.com/mcp'"
+    );
 }
 
 #[test]
@@ -71,11 +81,11 @@ fn j5_a_code_of_another_issuer_is_refused() {
     browse(&browse(&login.authorization_url()).1.unwrap());
     let ended = login.wait_for_exit();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(
-        stderr_of(&ended).contains("comes from `https://evil.example`"),
-        "{}",
-        stderr_of(&ended)
-    );
+    insta::assert_snapshot!(mask(&stderr_of(&ended)), @r"
+    To sign in to `far`, open this page:
+    If the browser runs on another machine, it ends on a page that cannot be opened: paste the address of that page here.
+    error: the sign-in of `far` is refused: it should come from `http://127.0.0.1:[PORT]` and comes from `https://evil.example`
+    ");
     assert_eq!(oauth.server.request_count("/token"), 0);
     assert!(oauth.credential_files().is_empty());
 }
@@ -122,11 +132,11 @@ fn denying_the_sign_in_ends_the_login() {
     browse(&format!("{port}/callback?error=access_denied&state={state}"));
     let ended = login.wait_for_exit();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(
-        stderr_of(&ended).contains("`far` did not grant the sign-in: access_denied"),
-        "{}",
-        stderr_of(&ended)
-    );
+    insta::assert_snapshot!(stderr_of(&ended), @r"
+    To sign in to `far`, open this page:
+    If the browser runs on another machine, it ends on a page that cannot be opened: paste the address of that page here.
+    error: `far` did not grant the sign-in: access_denied
+    ");
 }
 
 #[test]
@@ -181,7 +191,11 @@ fn g3_a_server_that_rejects_every_token_gets_a_bounded_number_of_requests() {
     let before = oauth.server.requests().len();
     for _ in 0..20 {
         let result = execute(&mut client, "far", "who", json!({}));
-        assert!(result_text(&result).contains("it refuses its sign-in"), "{result}");
+        assert_eq!(
+            result_text(&result),
+            "SERVER_UNAVAILABLE: server `far` is unavailable: it refuses its sign-in. A person \
+             must run `adjutant auth login far`."
+        );
     }
     let asked = oauth.server.requests().len() - before;
     assert!(asked < 40, "{asked} requests for twenty calls");
@@ -191,8 +205,8 @@ fn g3_a_server_that_rejects_every_token_gets_a_bounded_number_of_requests() {
 fn j6_the_token_of_a_client_is_never_forwarded() {
     let far = MockHttpServer::start(respond_streamable);
     let fixture = GatewayContext::new(&json!({ "far": { "url": far.url("/mcp") } }));
-    let token = fixture.context.create_token("dev");
-    let front = fixture.context.serve_http([]);
+    let token = fixture.create_token("dev");
+    let front = fixture.serve_http([]);
     let call = json!({ "name": "execute_tool", "arguments": { "server": "far", "tool": "who", "args": {} } });
     let answer = front.send(&stateless_post(&token, 1, "tools/call", call)).message();
     assert_eq!(result_text(&answer["result"]), "far {}", "{answer}");

@@ -18,7 +18,7 @@ fn fixture(variant: &str) -> PathBuf {
 /// Placeholders in a golden file for the project and the server's address, with their values in this test.
 fn placeholders(oauth: &OAuthContext) -> [(&'static str, String); 2] {
     let base = oauth.server.url().strip_suffix("/mcp").unwrap().to_owned();
-    [("@SERVER@", base), ("@PROJECT@", oauth.fixture.context.root().display().to_string())]
+    [("@SERVER@", base), ("@PROJECT@", oauth.root().display().to_string())]
 }
 
 /// The golden file of a variant, for this project and server.
@@ -32,7 +32,7 @@ fn golden(oauth: &OAuthContext, variant: &str) -> String {
 /// Where a sign-in is kept: the first 40 digits of a hash over project, server, agent and address, each after its length.
 fn file(oauth: &OAuthContext) -> PathBuf {
     let mut hash = Sha256::new();
-    for part in [oauth.fixture.context.root().to_str().unwrap(), "far", "", &oauth.server.url()] {
+    for part in [oauth.root().to_str().unwrap(), "far", "", &oauth.server.url()] {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }
@@ -111,7 +111,11 @@ fn a_damaged_sign_in_is_reported_and_set_aside_by_the_next_one() {
     let said = execute(&mut desk.connect(), "far", "who", json!({}));
     let reason =
         format!("STORE_UNAVAILABLE: `{}` is damaged; sign in again", file(&desk).display());
-    assert!(result_text(&said).contains(&reason), "{said}");
+    let expected = format!(
+        "SERVER_UNAVAILABLE: server `far` is unavailable: `initialize` did not reach it: \
+         unexpected server response: {reason}. It is tried again in 1 s."
+    );
+    assert_eq!(result_text(&said), expected);
     desk.sign_in();
     assert_works(&mut desk.connect());
     let aside = format!("{}.damaged-1", file(&desk).display());
@@ -120,6 +124,7 @@ fn a_damaged_sign_in_is_reported_and_set_aside_by_the_next_one() {
 
 /// Writes the golden files; only with `ADJUTANT_WRITE_GOLDEN=1`.
 #[test]
+#[ignore = "writes tests/fixtures/store if `ADJUTANT_WRITE_GOLDEN` is set"]
 fn write_golden_sign_in() {
     if env::var_os("ADJUTANT_WRITE_GOLDEN").is_none() {
         return;

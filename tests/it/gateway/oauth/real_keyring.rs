@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::*;
+use crate::support::wait::wait_until;
 
 const BUS: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -17,14 +18,10 @@ struct DesktopSession {
 }
 
 impl DesktopSession {
-    /// `None`, with a message on stderr, if the programs are not installed.
-    fn start(home: &Path) -> Option<Self> {
+    fn start(home: &Path) -> Self {
         for program in ["dbus-daemon", "gnome-keyring-daemon", "secret-tool"] {
             let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output();
-            if !found.is_ok_and(|output| output.status.success()) {
-                println!("SKIPPED: `{program}` is not installed; no keyring is tried");
-                return None;
-            }
+            assert!(found.unwrap().status.success(), "`{program}` is not installed");
         }
         // Not below the project: the path of a Unix socket is limited to 108 bytes.
         let folder = tempfile::Builder::new().prefix("ring").tempdir_in("/tmp").unwrap();
@@ -52,7 +49,7 @@ impl DesktopSession {
             let _ = probe.stdin.take().unwrap().write_all(b"x");
             probe.wait().unwrap().success().then_some(())
         });
-        Some(desktop)
+        desktop
     }
 
     fn socket(&self) -> PathBuf {
@@ -92,12 +89,13 @@ impl Drop for DesktopSession {
 }
 
 #[test]
+#[ignore = "needs dbus-daemon, gnome-keyring-daemon and secret-tool"]
 fn j6_tokens_are_stored_in_a_real_keyring_from_login_to_logout() {
     let oauth = OAuthContext::new(OAuthDeviations {
         token_lifetimes: (Some(0), HOUR),
         ..OAuthDeviations::default()
     });
-    let Some(desktop) = DesktopSession::start(&oauth.fixture.context.home()) else { return };
+    let desktop = DesktopSession::start(&oauth.fixture.context.home());
     let login = oauth.fixture.context.adjutant(["auth", "login", "far", "--no-browser"]);
     let mut login = Login::start(desktop.with_session_env(login));
     assert_eq!(browse(&browse(&login.authorization_url()).1.unwrap()).0, 200);
@@ -111,7 +109,7 @@ fn j6_tokens_are_stored_in_a_real_keyring_from_login_to_logout() {
     }
     // Two further processes, one after the other, without a new sign-in.
     for _ in 0..2 {
-        assert_works(&mut McpClient::connect(desktop.with_session_env(oauth.fixture.command())));
+        assert_works(&mut McpClient::connect(desktop.with_session_env(oauth.command())));
     }
     assert_eq!(oauth.server.renewals(), 1, "what was renewed is kept too");
     let status = oauth.fixture.context.adjutant(["auth", "status", "--json"]);
@@ -119,7 +117,7 @@ fn j6_tokens_are_stored_in_a_real_keyring_from_login_to_logout() {
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status[0]["kept_in"], "keyring", "{status}");
     // Without the desktop, the error is reported at once.
-    let mut elsewhere = oauth.fixture.command();
+    let mut elsewhere = oauth.command();
     elsewhere.env_remove("DBUS_SESSION_BUS_ADDRESS").env_remove("XDG_RUNTIME_DIR");
     let lost = execute(&mut McpClient::connect(elsewhere), "far", "who", json!({}));
     assert_eq!(error_code(&lost), "SERVER_UNAVAILABLE");
@@ -128,7 +126,7 @@ fn j6_tokens_are_stored_in_a_real_keyring_from_login_to_logout() {
     let logout = oauth.fixture.context.adjutant(["auth", "logout", "far"]);
     assert!(desktop.with_session_env(logout).status().unwrap().success());
     assert!(!desktop.keyring_items().contains("refresh-"), "{}", desktop.keyring_items());
-    let after = McpClient::connect(desktop.with_session_env(oauth.fixture.command()));
+    let after = McpClient::connect(desktop.with_session_env(oauth.command()));
     let refused = execute(&mut { after }, "far", "who", json!({}));
     assert!(result_text(&refused).contains("adjutant auth login far"), "{refused}");
 }

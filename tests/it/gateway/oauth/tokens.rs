@@ -53,8 +53,10 @@ fn a_refused_renewal_says_to_sign_in_again() {
     );
     // The refresh is not tried again, and the tokens are deleted.
     for _ in 0..3 {
-        assert!(
-            result_text(&execute(&mut client, "far", "who", json!({}))).contains("auth login far`")
+        assert_eq!(
+            result_text(&execute(&mut client, "far", "who", json!({}))),
+            "SERVER_UNAVAILABLE: server `far` is unavailable: its sign-in has ended: the server \
+             refused to renew it. A person must run `adjutant auth login far`."
         );
     }
     assert_eq!(oauth.server.renewals(), 1);
@@ -132,7 +134,7 @@ fn tokens_are_stored_in_the_keyring_if_there_is_one() {
     let oauth = signed_in_with_keyring();
     let record = fs::read_to_string(&oauth.credential_files()[0]).unwrap();
     assert!(record.contains("\"keyring\"") && !record.contains("refresh-"), "{record}");
-    let mut client = McpClient::connect(with_keyring(&oauth, oauth.fixture.command()));
+    let mut client = McpClient::connect(with_keyring(&oauth, oauth.command()));
     assert_works(&mut client);
     assert_eq!(oauth.server.renewals(), 1);
     let logout = oauth.fixture.context.adjutant(["auth", "logout", "far"]);
@@ -155,10 +157,9 @@ fn logout_fails_if_the_keyring_with_the_tokens_is_unreachable() {
     let oauth = signed_in_with_keyring();
     let output = oauth.fixture.context.run(["auth", "logout", "far"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
-    assert!(
-        stderr_of(&output).contains("kept in a keyring, and there is none here"),
-        "{}",
-        stderr_of(&output)
+    assert_eq!(
+        stderr_of(&output),
+        "error: STORE_UNAVAILABLE: the sign-in is kept in a keyring, and there is none here\n"
     );
     assert_eq!(
         oauth.credential_files().len(),
