@@ -22,4 +22,4 @@ pub(crate) use pins::ToolPins;
 pub(crate) use registry::DownstreamRegistry;
 pub(crate) use server::{DownstreamServer, ServerKey, ServerScope};
 pub(crate) use tools::{Tool, ToolList};
-pub(crate) use transport::{PostError, RawHttpClient, StdioCommand, http, install_tls_provider};
+pub(crate) use transport::{StdioCommand, http, install_tls_provider};

@@ -1,6 +1,5 @@
 //! OAuth 2.1 towards downstream servers: login, credentials, token refresh.
 
-mod authorized_client;
 mod callback;
 mod credential_store;
 mod credentials;
@@ -12,7 +11,6 @@ mod open_browser;
 mod target;
 mod token_source;
 
-pub(crate) use authorized_client::SignedClient;
 pub(crate) use credential_store::CredentialStore;
 pub(crate) use credentials::SignInStatus;
 pub(crate) use error::SignInError;

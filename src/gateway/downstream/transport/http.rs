@@ -18,7 +18,7 @@ use super::http_stream::{self, HttpSink, HttpStream};
 use super::raw_http_client::RawHttpClient;
 use super::sse::{self, SsePipes};
 use crate::gateway::config::HttpEndpoint;
-use crate::gateway::oauth::{SignedClient, TokenSource};
+use crate::gateway::oauth::TokenSource;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REDIRECTS: usize = 10;
@@ -33,7 +33,7 @@ pub(crate) fn connect_streamable(
     let mut config = StreamableHttpClientTransportConfig::with_uri(place.url.as_str());
     config.custom_headers = configured_headers(place)?;
     config.retry_config = Arc::new(ResumePolicy);
-    let client = SignedClient::new(RawHttpClient(http_client()?), token_source);
+    let client = RawHttpClient { http: http_client()?, token_source };
     Ok(http_stream::split(StreamableHttpClientTransport::with_client(client, config)))
 }
 

@@ -200,7 +200,7 @@ pub(crate) fn remove_url(error: reqwest::Error) -> PostError {
     StreamableHttpError::Client(error.without_url())
 }
 
-fn unexpected_response(sentence: String) -> PostError {
+pub(crate) fn unexpected_response(sentence: String) -> PostError {
     StreamableHttpError::UnexpectedServerResponse(sentence.into())
 }
 

@@ -9,7 +9,5 @@ mod sse;
 mod stdio;
 
 pub(crate) use http::install_tls_provider;
-pub(crate) use http_post::PostError;
 pub(crate) use lines::LineStream;
-pub(crate) use raw_http_client::RawHttpClient;
 pub(crate) use stdio::{ServerProcess, StdioCommand};

@@ -1,4 +1,5 @@
-//! HTTP client for rmcp's Streamable HTTP transport that keeps the text of messages and limits their size.
+//! HTTP client for rmcp's Streamable HTTP transport that keeps the text of messages, limits their
+//! size and sends the access token.
 
 use std::collections::HashMap;
 use std::io;
@@ -6,26 +7,68 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use reqwest::Response;
-use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Response, StatusCode};
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::{Sse, SseStream};
 
-use super::http_post::{HttpPost, PostError, remove_url};
+use super::http_post::{HttpPost, PostError, remove_url, unexpected_response};
 use super::http_stream::wrap_raw;
+use crate::gateway::oauth::TokenSource;
 
 /// Maximum size of a message from a server; same limit as rmcp.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-type ResponseHeaders = HashMap<HeaderName, HeaderValue>;
+type RequestHeaders = HashMap<HeaderName, HeaderValue>;
 pub(crate) type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 
-/// HTTP client that wraps messages.
+/// HTTP client that wraps messages and sends the access token with every request.
 #[derive(Clone)]
-pub(crate) struct RawHttpClient(pub(crate) reqwest::Client);
+pub(crate) struct RawHttpClient {
+    pub(crate) http: reqwest::Client,
+    /// `None` if the entry has an `Authorization` header of its own, which takes precedence.
+    pub(crate) token_source: Option<Arc<TokenSource>>,
+}
+
+impl RawHttpClient {
+    /// Sends a request with the current token, and once more with a new token after a 401.
+    async fn send_with_token<T, F, Sending>(&self, request: F) -> Result<T, PostError>
+    where
+        F: Fn(Option<String>) -> Sending,
+        Sending: Future<Output = Result<T, PostError>>,
+    {
+        let Some(token_source) = &self.token_source else { return request(None).await };
+        let token = token_source.token().await.map_err(unexpected_response)?;
+        let mut result = request(token.clone()).await;
+        if let (true, Some(token)) = (is_unauthorized(&result), &token) {
+            let another = token_source.replace_rejected(token).await;
+            if let Some(another) = another.map_err(unexpected_response)? {
+                result = request(Some(another)).await;
+            }
+        }
+        match &result {
+            Err(StreamableHttpError::InsufficientScope(said)) => {
+                token_source.note_missing_scope(said.get_required_scope());
+            }
+            refused if is_unauthorized(refused) => token_source.note_sign_in_needed(),
+            _ => {}
+        }
+        result
+    }
+}
+
+/// Returns true for a 401, also without a `WWW-Authenticate` header.
+fn is_unauthorized<T>(result: &Result<T, PostError>) -> bool {
+    match result {
+        Err(StreamableHttpError::AuthRequired(_)) => true,
+        Err(StreamableHttpError::UnexpectedServerResponse(text)) => text.starts_with("HTTP 401"),
+        Err(StreamableHttpError::Client(error)) => error.status() == Some(StatusCode::UNAUTHORIZED),
+        _ => false,
+    }
+}
 
 /// Returns the events of a response; fails if one is larger than `largest` bytes.
 pub(crate) fn raw_event_stream(response: Response, largest: usize) -> EventStream {
@@ -45,17 +88,12 @@ pub(crate) fn event_stream(response: Response, largest: usize, wrap: bool) -> Ev
 }
 
 fn wrap_events(events: EventStream) -> EventStream {
-    events
-        .map(|event| {
-            event.map(|mut event| {
-                let wrapped = event.data.as_deref().and_then(wrap_raw);
-                if let Some(text) = wrapped.and_then(|raw| serde_json::to_string(&raw).ok()) {
-                    event.data = Some(text);
-                }
-                event
-            })
-        })
-        .boxed()
+    let wrapped = |mut event: Sse| {
+        let raw = event.data.as_deref().and_then(wrap_raw);
+        event.data = raw.and_then(|raw| serde_json::to_string(&raw).ok()).or(event.data);
+        event
+    };
+    events.map(move |event| event.map(wrapped)).boxed()
 }
 
 /// Measures the size of events in a byte stream whose lines end in CR, LF or CRLF.
@@ -96,10 +134,7 @@ impl EventSizeLimit {
 
 /// Removes the URL from an error.
 fn remove_url_from(problem: PostError) -> PostError {
-    match problem {
-        StreamableHttpError::Client(error) => remove_url(error),
-        other => other,
-    }
+    if let StreamableHttpError::Client(error) = problem { remove_url(error) } else { problem }
 }
 
 impl StreamableHttpClient for RawHttpClient {
@@ -109,85 +144,81 @@ impl StreamableHttpClient for RawHttpClient {
         &self,
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
-        session_id: Option<Arc<str>>,
-        auth_header: Option<String>,
-        custom_headers: ResponseHeaders,
+        session: Option<Arc<str>>,
+        auth: Option<String>,
+        headers: RequestHeaders,
     ) -> Result<StreamableHttpPostResponse, PostError> {
-        self.post_message_with_max_sse_event_size(
-            uri,
-            message,
-            session_id,
-            auth_header,
-            custom_headers,
-            MAX_MESSAGE_BYTES,
-        )
-        .await
+        let most = MAX_MESSAGE_BYTES;
+        self.post_message_with_max_sse_event_size(uri, message, session, auth, headers, most).await
     }
 
     async fn post_message_with_max_sse_event_size(
         &self,
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
-        session_id: Option<Arc<str>>,
-        auth_header: Option<String>,
-        custom_headers: ResponseHeaders,
-        largest: usize,
+        session: Option<Arc<str>>,
+        _auth: Option<String>,
+        headers: RequestHeaders,
+        max_bytes: usize,
     ) -> Result<StreamableHttpPostResponse, PostError> {
-        let malformed =
-            |_| StreamableHttpError::UnexpectedServerResponse("a bad session id".into());
-        let session = session_id.map(|id| HeaderValue::from_str(&id)).transpose();
-        let post = HttpPost {
-            message,
-            session: session.map_err(malformed)?,
-            token: auth_header,
-            headers: custom_headers.into_iter().collect(),
-            max_bytes: largest,
-        };
-        post.send(&self.0, &uri).await
+        let session = session.map(|id| HeaderValue::from_str(&id)).transpose();
+        let session = session.map_err(|_| unexpected_response("a bad session id".to_owned()))?;
+        let headers: HeaderMap = headers.into_iter().collect();
+        self.send_with_token(|token| {
+            let (message, session, headers) = (message.clone(), session.clone(), headers.clone());
+            HttpPost { message, session, token, headers, max_bytes }.send(&self.http, &uri)
+        })
+        .await
     }
 
     async fn delete_session(
         &self,
         uri: Arc<str>,
-        session_id: Arc<str>,
-        auth_header: Option<String>,
-        custom_headers: ResponseHeaders,
+        session: Arc<str>,
+        _auth: Option<String>,
+        headers: RequestHeaders,
     ) -> Result<(), PostError> {
-        let deleted = self.0.delete_session(uri, session_id, auth_header, custom_headers);
-        deleted.await.map_err(remove_url_from)
+        self.send_with_token(|token| {
+            let (uri, session) = (Arc::clone(&uri), Arc::clone(&session));
+            let deleting = self.http.delete_session(uri, session, token, headers.clone());
+            async { deleting.await.map_err(remove_url_from) }
+        })
+        .await
     }
 
     async fn get_stream(
         &self,
         uri: Arc<str>,
-        session_id: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        auth_header: Option<String>,
-        custom_headers: ResponseHeaders,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        auth: Option<String>,
+        headers: RequestHeaders,
     ) -> Result<EventStream, PostError> {
-        let opening =
-            self.0.get_stream(uri, session_id, last_event_id, auth_header, custom_headers);
-        opening.await.map(wrap_events).map_err(remove_url_from)
+        let most = MAX_MESSAGE_BYTES;
+        self.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, most).await
     }
 
     async fn get_stream_with_max_sse_event_size(
         &self,
         uri: Arc<str>,
-        session_id: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        auth_header: Option<String>,
-        custom_headers: ResponseHeaders,
-        largest: usize,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        _auth: Option<String>,
+        headers: RequestHeaders,
+        max_bytes: usize,
     ) -> Result<EventStream, PostError> {
-        let opening = self.0.get_stream_with_max_sse_event_size(
-            uri,
-            session_id,
-            last_event_id,
-            auth_header,
-            custom_headers,
-            largest,
-        );
-        opening.await.map(wrap_events).map_err(remove_url_from)
+        self.send_with_token(|token| {
+            let opening = self.http.get_stream_with_max_sse_event_size(
+                Arc::clone(&uri),
+                session.clone(),
+                last_event.clone(),
+                token,
+                headers.clone(),
+                max_bytes,
+            );
+            async { opening.await.map(wrap_events).map_err(remove_url_from) }
+        })
+        .await
     }
 }
 
