@@ -14,6 +14,8 @@ pub(crate) fn server_redactor(agent: &Agent) -> Redactor {
     });
     let secrets = values
         .filter(|(name, template)| !template.variables().is_empty() || is_secret_name(name))
-        .filter_map(|(name, template)| Some((resolve_variables(template).ok()?, format!("[{name}]"))));
+        .filter_map(|(name, template)| {
+            Some((resolve_variables(template).ok()?, format!("[{name}]")))
+        });
     Redactor::new(secrets)
 }

@@ -161,6 +161,15 @@ impl AuditTrail {
         async move { written.await.map_err(GatewayError::from).and(result) }
     }
 
+    /// Like [`Self::record_batched`], for a result that is a JSON value.
+    pub(crate) async fn record_value(
+        &self,
+        draft: AuditDraft,
+        result: Result<Value, GatewayError>,
+    ) -> Result<Value, GatewayError> {
+        self.record_batched(draft, result, |value| value.to_string().len()).await
+    }
+
     /// Like [`Self::record_batched`], with a callback instead of a future.
     pub(crate) fn record_then<T: Send + 'static>(
         &self,

@@ -41,32 +41,6 @@ pub(crate) trait CallPolicy: Send + Sync {
     fn server(&self, gateway: &Gateway, name: &str) -> Result<Arc<DownstreamServer>, GatewayError>;
 }
 
-impl<P: CallPolicy> CallPolicy for &P {
-    fn evaluate(&self, server: &str, tool: Option<&str>) -> Arc<Verdict> {
-        P::evaluate(self, server, tool)
-    }
-
-    fn has_server(&self, name: &str) -> bool {
-        P::has_server(self, name)
-    }
-
-    fn no_rules(&self) -> Option<&NoRules> {
-        P::no_rules(self)
-    }
-
-    fn is_client(&self) -> bool {
-        P::is_client(self)
-    }
-
-    fn server_names(&self) -> Vec<&str> {
-        P::server_names(self)
-    }
-
-    fn server(&self, gateway: &Gateway, name: &str) -> Result<Arc<DownstreamServer>, GatewayError> {
-        P::server(self, gateway, name)
-    }
-}
-
 /// Authorizes the use of `server`, or of `tool` of it, and stores the verdict in the draft of the audit entry.
 pub(crate) fn authorize(
     policy: &impl CallPolicy,

@@ -19,9 +19,9 @@ use super::gateway::{Gateway, RequestIdentity};
 use super::listing::is_unblocked;
 use super::server_view::ServerView;
 use crate::gateway::downstream::{
-    ConnectionUse, DownstreamCall, DownstreamConnection, DownstreamServer,
+    ConnectionUse, DownstreamConnection, DownstreamServer, progress_callback,
 };
-use crate::jsonrpc::LineJson;
+use crate::jsonrpc::{LineJson, RpcRequest};
 
 /// Operation name in the audit log.
 const EXECUTE_TOOL: &str = "execute_tool";
@@ -102,26 +102,6 @@ impl Gateway {
         draft.request_bytes = call.arguments.as_str().len();
         draft.arguments = self.audit_trail.arguments_to_log(&call.arguments);
     }
-
-    /// Connects the server and finds the tool. The second value keeps the connection in use.
-    async fn prepare(
-        &self,
-        policy: &impl CallPolicy,
-        server: &Arc<DownstreamServer>,
-        tool: &str,
-    ) -> Result<(Arc<DownstreamConnection>, ConnectionUse), GatewayError> {
-        self.audit_trail.ensure_writable().await?;
-        let connection = server.ensure_connected().await?;
-        let used = connection.begin_use();
-        ServerView { gateway: self, policy }.find_tool(server, tool).await?;
-        if connection.is_alive() {
-            return Ok((connection, used));
-        }
-        // The server has ended after it listed its tools.
-        let connection = server.ensure_connected().await?;
-        let used = connection.begin_use();
-        Ok((connection, used))
-    }
 }
 
 /// An authorized call.
@@ -151,7 +131,8 @@ impl Execution {
 
     /// Prepares the server, at most until the deadline, then sends the call.
     async fn prepare_and_send(self, policy: impl CallPolicy) {
-        let preparing = self.gateway.prepare(&policy, &self.server, &self.call.tool);
+        let view = ServerView { gateway: &self.gateway, policy };
+        let preparing = view.prepare(&self.server, &self.call.tool);
         let prepared = tokio::select! {
             prepared = timeout_at(self.deadline.into(), preparing) => {
                 prepared.unwrap_or_else(|_| {
@@ -175,17 +156,38 @@ impl Execution {
             server.note_call();
         }
         let name = LineJson::string(&call.tool);
-        let downstream_call = DownstreamCall {
+        let request = RpcRequest {
+            method: "tools/call",
             params: &LineJson::object(&[("name", &name), ("arguments", &call.arguments)]),
             deadline,
-            timeout,
-            cancelled: call.cancelled,
-            progress: call.progress,
+            cancelled: Some(call.cancelled),
+            on_progress: call.progress.map(progress_callback),
         };
         let audit_trail = Arc::clone(&gateway.audit_trail);
-        connection.start_call(downstream_call, move |result| {
+        connection.start_call(request, timeout, move |result| {
             finish(&audit_trail, draft, result, on_result);
         });
+    }
+}
+
+impl<P: CallPolicy> ServerView<'_, P> {
+    /// Connects the server and finds the tool. The second value keeps the connection in use.
+    async fn prepare(
+        &self,
+        server: &Arc<DownstreamServer>,
+        tool: &str,
+    ) -> Result<(Arc<DownstreamConnection>, ConnectionUse), GatewayError> {
+        self.gateway.audit_trail.ensure_writable().await?;
+        let connection = server.ensure_connected().await?;
+        let used = connection.begin_use();
+        self.find_tool(server, tool).await?;
+        if connection.is_alive() {
+            return Ok((connection, used));
+        }
+        // The server has ended after it listed its tools.
+        let connection = server.ensure_connected().await?;
+        let used = connection.begin_use();
+        Ok((connection, used))
     }
 }
 
@@ -197,4 +199,24 @@ fn finish(
     on_result: OnResult,
 ) {
     audit_trail.record_then(draft, result, |raw| raw.as_str().len(), on_result);
+}
+
+/// Runs `work` and passes its progress to `tell`, in order, all of it before returning the result.
+pub(crate) async fn forward_progress<T, N, Told: Future<Output = ()>>(
+    work: impl Future<Output = T>,
+    mut news: mpsc::Receiver<N>,
+    tell: impl Fn(N) -> Told,
+) -> T {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            result = &mut work => {
+                while let Ok(one) = news.try_recv() {
+                    tell(one).await;
+                }
+                return result;
+            }
+            Some(one) = news.recv() => tell(one).await,
+        }
+    }
 }

@@ -32,6 +32,15 @@ pub enum ListKind {
 
 impl ListKind {
     pub const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
+
+    /// Returns the name of the list, which is also the name of its capability.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Resources => "resources",
+            Self::Prompts => "prompts",
+        }
+    }
 }
 
 /// A `list_changed` notification of a server.
@@ -79,7 +88,7 @@ impl FeatureKind {
     }
 
     /// Returns the result of the list method.
-    pub(crate) fn to_result(self, items: &[Value]) -> Value {
+    pub(crate) fn to_result(self, items: Value) -> Value {
         json!({ self.result_field(): items })
     }
 
@@ -131,20 +140,16 @@ impl Gateway {
     ) -> Result<Value, GatewayError> {
         let mut draft = AuditDraft::new(offer.list_method(), who);
         let result = match self.view_for(who, &mut draft) {
-            Ok(view) => Ok(view.list_all(offer).await),
+            Ok(view) => Ok(Value::Array(view.list_all(offer).await)),
             Err(error) => Err(error),
         };
-        match self
-            .ledger()
-            .record_batched(draft, result, |items| json!(items).to_string().len())
-            .await
-        {
-            Ok(items) => Ok(offer.to_result(&items)),
+        match self.audit_trail.record_value(draft, result).await {
+            Ok(items) => Ok(offer.to_result(items)),
             // Many clients request every list on connect; without an agent id they get an empty list, not an error.
             Err(GatewayError::AgentNotResolved(_) | GatewayError::NoRules(_))
                 if who.agent_id.is_none() =>
             {
-                Ok(offer.to_result(&[]))
+                Ok(offer.to_result(json!([])))
             }
             Err(error) => Err(error),
         }
@@ -167,7 +172,7 @@ impl Gateway {
             view.send(&server, "resources/read", json!({ "uri": uri }), cancelled).await
         };
         let result = reading.await;
-        self.ledger().record_batched(draft, result, |value| value.to_string().len()).await
+        self.audit_trail.record_value(draft, result).await
     }
 
     /// Gets the prompt `server/prompt` and returns the result unchanged.
@@ -201,7 +206,7 @@ impl Gateway {
             view.send(&server, "prompts/get", params, cancelled).await
         };
         let result = getting.await;
-        self.ledger().record_batched(draft, result, |value| value.to_string().len()).await
+        self.audit_trail.record_value(draft, result).await
     }
 }
 

@@ -15,7 +15,7 @@ use crate::catalog::{ServerIsolation, StartPolicy};
 use crate::config::{GatewayFiles, GatewayOptions, Settings};
 use crate::gateway::config::{ActiveConfig, ServerSpec, reload};
 use crate::gateway::downstream::{
-    DownstreamRegistry, DownstreamServer, LogSubscription, ServerLease, ToolPins,
+    DownstreamRegistry, DownstreamServer, LogSubscription, ServerLease, ServerScope, ToolPins,
 };
 use crate::identity::{AttestationError, Caller};
 use crate::policy::{evaluate, resolve_caller};
@@ -102,17 +102,13 @@ impl Gateway {
     }
 
     pub(crate) fn replace_prestarted(&self, ready: Vec<ServerLease>) {
-        let before = std::mem::replace(&mut *self.prestarted.lock(), ready);
-        drop(before);
+        // Dropped after the lock is released: the end of a lease takes other locks.
+        let _before = std::mem::replace(&mut *self.prestarted.lock(), ready);
     }
 
     /// Writes an audit entry of another component. On error the caller must not execute the action.
     pub async fn write_audit_entry(&self, entry: AuditEntry) -> Result<(), GatewayError> {
         self.audit_trail.write(entry).await
-    }
-
-    pub(crate) fn ledger(&self) -> &AuditTrail {
-        &self.audit_trail
     }
 
     /// Writes the audit entry of an invalid request and returns the error for the caller.
@@ -234,8 +230,7 @@ impl Gateway {
         let in_force = self.active_config.load();
         let specs = in_force.servers.entries().iter().filter_map(|entry| entry.spec.as_ref().ok());
         for spec in specs.filter(|spec| self.is_eager(spec)) {
-            let server =
-                self.pool.get_or_create(crate::gateway::downstream::ServerScope::Shared, spec);
+            let server = self.pool.get_or_create(ServerScope::Shared, spec);
             tokio::spawn(server.keep_alive());
         }
     }

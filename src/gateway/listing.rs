@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::audit_trail::AuditDraft;
 use super::authorize::{GatewayPolicy, authorize};
@@ -10,7 +10,6 @@ use super::error::GatewayError;
 use super::gateway::{Gateway, RequestIdentity};
 use super::server_view::ServerView;
 use crate::catalog::{Pinning, ServerLaunch};
-use crate::gateway::config::ServerSpec;
 use crate::gateway::downstream::{DownstreamServer, Tool, ToolList};
 use crate::util::Pattern;
 
@@ -37,7 +36,7 @@ impl Gateway {
         let result = self
             .view_for(who, &mut draft)
             .map(|view| Value::Array(view.describe_servers(include_metadata)));
-        self.audit_trail.record_batched(draft, result, |value| value.to_string().len()).await
+        self.audit_trail.record_value(draft, result).await
     }
 
     /// Returns the tools that the agent may use, in the format of `get_server_tools`.
@@ -54,7 +53,7 @@ impl Gateway {
             view.tools(&view.server(&wanted.server)?, |visible| wanted.to_response(visible)).await
         };
         let result = reading.await;
-        self.audit_trail.record_batched(draft, result, |value| value.to_string().len()).await
+        self.audit_trail.record_value(draft, result).await
     }
 
     /// Returns the changed tools of a server with `pin: strict`; compares with the pins on first use.
@@ -110,11 +109,11 @@ impl ServerView<'_, GatewayPolicy> {
             .filter(|entry| self.may_use(&entry.name, None))
             .map(|entry| match &entry.spec {
                 Ok(spec) => {
-                    let mut shown = describe_server(spec);
+                    let mut shown = json!({ "name": spec.name, "description": spec.description });
                     if include_metadata && let Ok(server) = self.server(&spec.name) {
                         add_metadata(&mut shown, &server);
                     }
-                    Value::Object(shown)
+                    shown
                 }
                 Err(reason) => {
                     json!({ "name": entry.name, "description": format!("unavailable: {reason}") })
@@ -125,25 +124,18 @@ impl ServerView<'_, GatewayPolicy> {
 }
 
 /// Adds transport and state of the process that the caller uses. Variables stay unresolved.
-fn add_metadata(shown: &mut Map<String, Value>, server: &DownstreamServer) {
+fn add_metadata(shown: &mut Value, server: &DownstreamServer) {
     let (transport, command, url) = match &server.spec.launch {
         ServerLaunch::Stdio { command, .. } => ("stdio", Some(command.0.as_str()), None),
         ServerLaunch::Http { url, .. } => ("http", None, Some(public_url(&url.0))),
         ServerLaunch::Shared => ("shared", None, None),
     };
     let state = server.report();
-    shown.insert("transport".to_owned(), json!(transport));
-    shown.insert("command".to_owned(), json!(command));
-    shown.insert("url".to_owned(), json!(url));
-    shown.insert("state".to_owned(), json!(state.state));
-    shown.insert("retry_in_ms".to_owned(), json!(state.retry_in_ms));
-}
-
-fn describe_server(spec: &ServerSpec) -> Map<String, Value> {
-    let mut shown = Map::new();
-    shown.insert("name".to_owned(), json!(spec.name));
-    shown.insert("description".to_owned(), json!(spec.description));
-    shown
+    shown["transport"] = json!(transport);
+    shown["command"] = json!(command);
+    shown["url"] = json!(url);
+    shown["state"] = json!(state.state);
+    shown["retry_in_ms"] = json!(state.retry_in_ms);
 }
 
 /// Returns scheme, host and path of a URL. User info, query and fragment can contain a secret.

@@ -9,7 +9,6 @@ mod downstream;
 mod error;
 mod execute;
 mod features;
-mod forward_progress;
 #[expect(clippy::module_inception, reason = "the folder's main type has the folder's name")]
 mod gateway;
 mod listing;
@@ -19,7 +18,6 @@ mod sdk_servers_open;
 mod sdk_servers_prompts;
 mod server_view;
 mod status;
-mod status_message;
 
 pub use gateway::Gateway;
 pub use sdk_servers::{NotifyFn, SdkServers};
@@ -27,9 +25,8 @@ pub use sdk_servers::{NotifyFn, SdkServers};
 pub(crate) use config::{FindingLevel, ServerSet, ServerSpec, read_text};
 pub(crate) use downstream::{DownstreamRegistry, LogSubscription, ServerScope, ToolPins};
 pub(crate) use error::GatewayError;
-pub(crate) use execute::ToolCall;
+pub(crate) use execute::{ToolCall, forward_progress};
 pub(crate) use features::{FeatureKind, ListKind};
-pub(crate) use forward_progress::forward_progress;
 pub(crate) use gateway::RequestIdentity;
 pub(crate) use listing::ToolFilter;
 pub(crate) use oauth::{

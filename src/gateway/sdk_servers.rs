@@ -13,21 +13,20 @@ use rmcp::model::ProgressNotificationParam;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::audit_trail::AuditDraft;
 use super::authorize::CallPolicy;
 use super::error::GatewayError;
-use super::execute::{OnResult, ToolCall};
-use super::features::FeatureKind;
-use super::forward_progress::forward_progress;
+use super::execute::{OnResult, ToolCall, forward_progress};
+use super::features::{FeatureKind, ListKind};
 use super::gateway::{Gateway, RequestIdentity};
 use super::sdk_servers_open::connect_server;
 use super::server_view::{ServerView, list_items};
 use crate::catalog::{Agent, ServerLaunch};
 use crate::gateway::config::ActiveConfig;
-use crate::gateway::downstream::{DownstreamServer, ServerLease, Tool};
+use crate::gateway::downstream::{DownstreamServer, ListChanges, ServerLease, Tool};
 use crate::identity::{Caller, KnownBy};
 use crate::jsonrpc::{Frame, Id, LineJson, Message, notification_value};
 use crate::policy::{Verdict, evaluate_mcp_tool, evaluate_server};
@@ -77,10 +76,15 @@ impl SdkServers {
                 Err(error) => return Err(error),
             }
         }
-        let (gateway, agent) = (Arc::clone(gateway), Arc::clone(agent));
-        let (run, over) = (Mutex::new(owner), CancellationToken::new());
-        let servers = Arc::new(servers);
-        Ok((Self { gateway, agent, run, servers, calls: Mutex::default(), closed: over }, notes))
+        let sdk_servers = Self {
+            gateway: Arc::clone(gateway),
+            agent: Arc::clone(agent),
+            run: Mutex::new(owner),
+            servers: Arc::new(servers),
+            calls: Mutex::default(),
+            closed: CancellationToken::new(),
+        };
+        Ok((sdk_servers, notes))
     }
 
     /// Sets the run that the process works for.
@@ -108,25 +112,20 @@ impl SdkServers {
     /// Sends `list_changed` for servers and for the gateway rules until this value is dropped.
     pub fn notify_changes(&self, tell: &NotifyFn) {
         for (name, lease) in self.servers.iter() {
-            let follow = notify_list_changes(
-                name.clone(),
-                lease.server().subscribe_list_changes(),
-                Arc::clone(tell),
-            );
-            let over = self.closed.clone();
-            tokio::spawn(async move { over.run_until_cancelled(follow).await });
+            let changes = lease.server().changes.subscribe();
+            self.spawn_until_closed(notify_list_changes(name.clone(), changes, Arc::clone(tell)));
         }
         let shared = self.agent.servers.iter().filter(|e| e.launch == ServerLaunch::Shared);
         let shared: Vec<String> = shared.map(|entry| entry.name.clone()).collect();
         if !shared.is_empty() {
-            let follow = notify_rule_changes(
-                shared,
-                self.gateway.subscribe_visibility_changes(),
-                Arc::clone(tell),
-            );
-            let over = self.closed.clone();
-            tokio::spawn(async move { over.run_until_cancelled(follow).await });
+            let changes = self.gateway.subscribe_visibility_changes();
+            self.spawn_until_closed(notify_rule_changes(shared, changes, Arc::clone(tell)));
         }
+    }
+
+    fn spawn_until_closed(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let closed = self.closed.clone();
+        tokio::spawn(async move { closed.run_until_cancelled(work).await });
     }
 
     /// Answers a JSON-RPC message of `claude`; `None` for a notification.
@@ -149,10 +148,10 @@ impl SdkServers {
         };
         let answer = match &*method {
             "tools/call" => self.call_tool(server, params, &id, tell).await,
-            _ => self
-                .handle_request(server, &method, value_of(params))
-                .await
-                .map(|result| LineJson::encode(&result).unwrap_or_else(|_| LineJson::object(&[]))),
+            _ => {
+                let result = self.handle_request(server, &method, value_of(params)).await;
+                result.map(|result| to_line_json(&result))
+            }
         };
         let frame = match answer {
             Ok(result) => Frame::result(&id, &result),
@@ -177,7 +176,10 @@ impl SdkServers {
             "resources/read" => self.fetch_feature(server, "resources/read", params).await,
             "prompts/get" => self.fetch_feature(server, "prompts/get", params).await,
             _ => match FeatureKind::of_list_method(method) {
-                Some(offer) => Ok(offer.to_result(&self.list_features(server, offer).await?)),
+                Some(offer) => {
+                    let items = self.list_features(server, offer).await?;
+                    Ok(offer.to_result(Value::Array(items)))
+                }
                 None => Err(GatewayError::Downstream {
                     code: -32601,
                     message: format!("`{method}` is not offered here"),
@@ -201,27 +203,25 @@ impl SdkServers {
     ///
     /// The server name is the one in the agent file.
     async fn initialize_result(&self, server: &str, params: &Value) -> Value {
-        let version = params
-            .get("protocolVersion")
-            .and_then(Value::as_str)
-            .unwrap_or(DEFAULT_PROTOCOL_VERSION);
+        let version = params.get("protocolVersion").and_then(Value::as_str);
         let mut capabilities = json!({ "tools": { "listChanged": true } });
         let mut introduction = json!({
-            "protocolVersion": version,
+            "protocolVersion": version.unwrap_or(DEFAULT_PROTOCOL_VERSION),
             "serverInfo": { "name": server, "version": env!("CARGO_PKG_VERSION") },
         });
         if let Ok(known) = self.view().server(server)
-            && let Ok(said) = known.introduction().await
+            && let Ok(connection) = known.ensure_connected().await
         {
-            let offers = [("resources", said.resources), ("prompts", said.prompts)];
-            for (what, _) in offers.iter().filter(|(_, offered)| *offered) {
-                insert_field(&mut capabilities, what, json!({ "listChanged": true }));
+            for list in ["resources", "prompts"] {
+                if connection.has_capability(list) {
+                    capabilities[list] = json!({ "listChanged": true });
+                }
             }
-            if let Some(instructions) = said.instructions {
-                insert_field(&mut introduction, "instructions", json!(instructions));
+            if let Some(instructions) = connection.instructions() {
+                introduction["instructions"] = json!(instructions);
             }
         }
-        insert_field(&mut introduction, "capabilities", capabilities);
+        introduction["capabilities"] = capabilities;
         introduction
     }
 
@@ -260,10 +260,7 @@ impl SdkServers {
             view.send(&server, method, params, CancellationToken::new()).await
         };
         let result = reading.await;
-        self.gateway
-            .ledger()
-            .record_batched(draft, result, |value: &Value| value.to_string().len())
-            .await
+        self.gateway.audit_trail.record_value(draft, result).await
     }
 
     /// Calls a tool. The call is cancelled if the future is dropped; its audit entry is written even then.
@@ -274,7 +271,9 @@ impl SdkServers {
         id: &Id,
         tell: &NotifyFn,
     ) -> Result<LineJson, GatewayError> {
-        let SdkCallParams { name, arguments, meta } = SdkCallParams::parse(params);
+        // Malformed parameters name no tool, and no tool is denied or not found.
+        let parsed = params.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let SdkCallParams { name, arguments, meta } = parsed.unwrap_or_default();
         let cancelled = CancellationToken::new();
         let _taken_back_when_dropped = cancelled.clone().drop_guard();
         let key = (server.to_owned(), id.to_string());
@@ -284,8 +283,8 @@ impl SdkServers {
             None => LineJson::object(&[]),
         };
         let mut draft = self.audit_draft("tools/call", server, &arguments);
-        draft.call_id = tool_use_id(&meta);
-        let token = progress_token(&meta);
+        draft.call_id = meta.get("claudecode/toolUseId").and_then(Value::as_str).map(str::to_owned);
+        let token = meta.get("progressToken").filter(|token| !token.is_null()).cloned();
         let (sender, progress) = mpsc::channel(MAX_QUEUED_PROGRESS);
         let call = ToolCall {
             server: server.to_owned(),
@@ -318,14 +317,11 @@ impl SdkServers {
         server: &str,
         arguments: &LineJson,
     ) -> AuditDraft {
-        let caller = Caller::new(self.agent.name.to_string(), KnownBy::Pipe);
-        let mut draft = AuditDraft::new(
-            operation,
-            &RequestIdentity { caller: Some(caller), ..RequestIdentity::default() },
-        );
+        let mut draft = AuditDraft::new(operation, &RequestIdentity::default());
+        draft.caller = Some(Caller::new(self.agent.name.to_string(), KnownBy::Pipe));
         draft.server = Some(server.to_owned());
         draft.request_bytes = arguments.as_str().len();
-        draft.arguments = self.gateway.ledger().arguments_to_log(arguments);
+        draft.arguments = self.gateway.audit_trail.arguments_to_log(arguments);
         draft.run = Some(*self.run.lock());
         draft
     }
@@ -360,10 +356,8 @@ impl CallPolicy for AgentPolicy {
     }
 
     fn server(&self, _: &Gateway, name: &str) -> Result<Arc<DownstreamServer>, GatewayError> {
-        let lease = self.servers.get(name);
-        lease
-            .map(|lease| Arc::clone(lease.server()))
-            .ok_or_else(|| GatewayError::unavailable(name, "the agent does not have it"))
+        let missing = || GatewayError::unavailable(name, "the agent does not have it");
+        self.servers.get(name).map(|lease| Arc::clone(lease.server())).ok_or_else(missing)
     }
 }
 
@@ -376,18 +370,13 @@ impl Drop for SdkServers {
 /// Sends `list_changed` for every list that the server reports as changed.
 async fn notify_list_changes(
     server: String,
-    mut changes: tokio::sync::watch::Receiver<crate::gateway::downstream::ListChanges>,
+    mut changes: watch::Receiver<ListChanges>,
     tell: NotifyFn,
 ) {
     let mut known = *changes.borrow_and_update();
     while changes.changed().await.is_ok() {
         let now = *changes.borrow_and_update();
-        let lists = [
-            ("tools", now.tools != known.tools),
-            ("resources", now.resources != known.resources),
-            ("prompts", now.prompts != known.prompts),
-        ];
-        for (list, _) in lists.into_iter().filter(|(_, changed)| *changed) {
+        for list in now.since(known) {
             tell(&server, &list_changed(list));
         }
         known = now;
@@ -397,23 +386,23 @@ async fn notify_list_changes(
 /// Sends `tools/list_changed` after a reload: new rules can show or hide tools of shared servers.
 async fn notify_rule_changes(
     servers: Vec<String>,
-    mut changes: tokio::sync::watch::Receiver<u64>,
+    mut changes: watch::Receiver<u64>,
     tell: NotifyFn,
 ) {
     while changes.changed().await.is_ok() {
         for server in &servers {
-            tell(server, &list_changed("tools"));
+            tell(server, &list_changed(ListKind::Tools));
         }
     }
 }
 
-fn list_changed(list: &str) -> Value {
-    notification_value(&format!("notifications/{list}/list_changed"), None)
+fn list_changed(list: ListKind) -> Value {
+    notification_value(&format!("notifications/{}/list_changed", list.name()), None)
 }
 
 fn progress_message(token: Option<&Value>, news: ProgressNotificationParam) -> Value {
     let mut params = serde_json::to_value(news).unwrap_or_else(|_| json!({}));
-    insert_field(&mut params, "progressToken", json!(token));
+    params["progressToken"] = json!(token);
     notification_value("notifications/progress", Some(params))
 }
 
@@ -428,33 +417,10 @@ struct SdkCallParams<'a> {
     meta: Value,
 }
 
-impl<'a> SdkCallParams<'a> {
-    /// Parses parameters; malformed ones name no tool, and no tool is denied or not found.
-    fn parse(params: Option<&'a RawValue>) -> Self {
-        params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
-    }
-}
-
 fn value_of(params: Option<&RawValue>) -> Value {
     params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_else(|| json!({}))
 }
 
-fn progress_token(meta: &Value) -> Option<Value> {
-    let token = meta.get("progressToken")?;
-    (!token.is_null()).then(|| token.clone())
-}
-
 fn to_line_json(value: &Value) -> LineJson {
     LineJson::encode(value).unwrap_or_else(|_| LineJson::object(&[]))
-}
-
-/// Returns the tool use id that `claude` sends in `_meta`.
-fn tool_use_id(meta: &Value) -> Option<String> {
-    meta.get("claudecode/toolUseId")?.as_str().map(str::to_owned)
-}
-
-fn insert_field(object: &mut Value, name: &str, value: Value) {
-    if let Some(object) = object.as_object_mut() {
-        object.insert(name.to_owned(), value);
-    }
 }

@@ -18,16 +18,19 @@ pub(crate) async fn connect_server(
     entry: &ServerEntry,
 ) -> Result<ServerLease, GatewayError> {
     let in_force = gateway.in_force();
-    if entry.launch == ServerLaunch::Shared {
-        find_shared_server(&in_force, agent, &entry.name)?;
-    }
+    let spec = match ServerSpec::from_entry(entry) {
+        Some(spec) => Ok(Arc::new(spec)),
+        // Before the policy check: a denial would hide a misspelt name.
+        None => find_shared_server(&in_force, agent, &entry.name)?.spec.clone(),
+    };
     let verdict = evaluate_server(agent, &entry.name, Some(&in_force.rules));
     if !verdict.is_allowed() {
         return Err(GatewayError::DeniedByPolicy { sentence: verdict.message().to_owned() });
     }
-    let (spec, scope) = match ServerSpec::from_entry(entry) {
-        Some(spec) => (Arc::new(spec), private_scope(agent, run, entry)),
-        None => shared_spec(gateway, agent, entry)?,
+    let spec = spec.map_err(|reason| GatewayError::invalid_entry(&entry.name, &reason))?;
+    let scope = match entry.launch {
+        ServerLaunch::Shared => DownstreamRegistry::scope_for(&spec, agent.name.as_str()),
+        ServerLaunch::Stdio { .. } | ServerLaunch::Http { .. } => private_scope(agent, run, entry),
     };
     let lease = gateway.acquire_lease(scope, &spec);
     let tools = lease.server().tools().await?;
@@ -43,20 +46,6 @@ fn private_scope(agent: &Agent, run: RunId, entry: &ServerEntry) -> ServerScope 
     }
 }
 
-fn shared_spec(
-    gateway: &Gateway,
-    agent: &Agent,
-    entry: &ServerEntry,
-) -> Result<(Arc<ServerSpec>, ServerScope), GatewayError> {
-    let in_force = gateway.in_force();
-    let found = find_shared_server(&in_force, agent, &entry.name)?;
-    let unusable = |reason: &String| GatewayError::invalid_entry(&entry.name, reason);
-    let spec = found.spec.as_ref().map_err(unusable)?;
-    let scope = DownstreamRegistry::scope_for(spec, agent.name.as_str());
-    Ok((Arc::clone(spec), scope))
-}
-
-/// Returns the shared server. Runs before the policy check: a denial would hide a misspelt name.
 fn find_shared_server<'f>(
     in_force: &'f ActiveConfig,
     agent: &Agent,
@@ -74,8 +63,7 @@ fn find_shared_server<'f>(
             [] => String::new(),
             near => format!("; did you mean `{}`?", near.join("` or `")),
         };
-        let reason = format!("no shared server has that name{way_out}");
-        GatewayError::unavailable(server, reason)
+        GatewayError::unavailable(server, format!("no shared server has that name{way_out}"))
     })
 }
 

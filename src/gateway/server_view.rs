@@ -21,7 +21,7 @@ use super::authorize::{CallPolicy, GatewayPolicy, authorize};
 use super::error::GatewayError;
 use super::features::FeatureKind;
 use super::gateway::{Gateway, RequestIdentity};
-use crate::gateway::downstream::{DownstreamServer, RequestOptions, Tool};
+use crate::gateway::downstream::{DownstreamServer, Tool};
 
 /// Limit for one server's part of a combined list; then the server is left out.
 const LIST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -64,7 +64,7 @@ impl<P: CallPolicy> ServerView<'_, P> {
         tool: Option<&str>,
     ) -> Result<Arc<DownstreamServer>, GatewayError> {
         authorize(&self.policy, draft, server, tool)?;
-        self.gateway.ledger().ensure_writable().await?;
+        self.gateway.audit_trail.ensure_writable().await?;
         self.server(server)
     }
 
@@ -84,8 +84,8 @@ impl<P: CallPolicy> ServerView<'_, P> {
         if self.policy.is_client() {
             server.note_call();
         }
-        let options = RequestOptions { timeout: server.spec.timeout, cancelled };
-        server.ensure_connected().await?.request(method, params, options).await
+        let connection = server.ensure_connected().await?;
+        connection.request(method, params, server.spec.timeout, Some(cancelled)).await
     }
 
     /// Passes the tools that the caller may use to `then`, without those that are blocked by a pin.

@@ -1,12 +1,15 @@
-//! The status report of the gateway.
+//! The status report of the gateway, with all problems in one line.
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::audit_trail::AuditDraft;
 use super::error::GatewayError;
 use super::gateway::{Gateway, RequestIdentity};
+use crate::catalog::Pinning;
+use crate::gateway::config::{ActiveConfig, ConfigFileReport};
+use crate::gateway::downstream::ServerScope;
 use crate::telemetry::{CallCount, MetricsReport};
 
 impl Gateway {
@@ -19,7 +22,7 @@ impl Gateway {
             Err(GatewayError::NoRules(_)) => Ok(self.files_report()),
             Err(error) => Err(error),
         };
-        self.audit_trail.record_batched(draft, result, |value| value.to_string().len()).await
+        self.audit_trail.record_value(draft, result).await
     }
 
     /// Returns the report about the servers selected by `sees`.
@@ -52,15 +55,8 @@ impl Gateway {
     /// Returns the report about the files only, in the same format.
     fn files_report(&self) -> Value {
         let mut outline = self.report(&|_| false);
-        if let Some(fields) = outline.as_object_mut() {
-            let empty = MetricsReport {
-                agents: BTreeMap::new(),
-                servers: BTreeMap::new(),
-                tools: BTreeMap::new(),
-            };
-            fields.insert("metrics".to_owned(), json!(empty));
-            fields.insert("audit".to_owned(), json!({ "path": "", "problem": null }));
-        }
+        outline["metrics"] = json!({ "agents": {}, "servers": {}, "tools": {} });
+        outline["audit"] = json!({ "path": "", "problem": null });
         // Warnings contain names of servers.
         if let Some(remarks) = outline.pointer_mut("/reload_status/mcp_config/last_warnings") {
             *remarks = json!([]);
@@ -90,28 +86,18 @@ impl Gateway {
         for server in self.downstreams().all() {
             // Private servers are not shown, not even by name.
             let Some(shown) = states.get_mut(&server.key.server) else { continue };
-            let mut state = serde_json::to_value(server.report()).unwrap_or_default();
+            let mut state = json!(server.report());
             match &server.key.scope {
-                crate::gateway::downstream::ServerScope::Shared => {}
-                crate::gateway::downstream::ServerScope::Agent(agent) => {
-                    if let Some(state) = state.as_object_mut() {
-                        state.insert("agent".to_owned(), json!(agent));
-                    }
-                }
-                crate::gateway::downstream::ServerScope::Private(_)
-                | crate::gateway::downstream::ServerScope::Run { .. } => {
-                    continue;
-                }
+                ServerScope::Shared => {}
+                ServerScope::Agent(agent) => state["agent"] = json!(agent),
+                ServerScope::Private(_) | ServerScope::Run { .. } => continue,
             }
             shown.push(state);
         }
-        let idle = || vec![json!({ "state": "idle", "restarts": 0 })];
-        let shown = |states: Vec<Value>| if states.is_empty() { idle() } else { states };
-        states
-            .into_iter()
-            .map(|(name, states)| (name, json!(shown(states))))
-            .collect::<Map<_, _>>()
-            .into()
+        for none in states.values_mut().filter(|states| states.is_empty()) {
+            none.push(json!({ "state": "idle", "restarts": 0 }));
+        }
+        json!(states)
     }
 
     fn visible_metrics(&self, sees: &dyn Fn(&str) -> bool) -> MetricsReport {
@@ -122,12 +108,66 @@ impl Gateway {
     }
 
     fn changed_tools(&self, sees: &dyn Fn(&str) -> bool) -> Value {
-        let changed = self.pins.changed();
-        changed
-            .into_iter()
-            .filter(|(server, _)| sees(server))
-            .map(|(s, t)| (s, json!(t)))
-            .collect::<Map<_, _>>()
-            .into()
+        let mut changed = self.pins.changed();
+        changed.retain(|server, _| sees(server));
+        json!(changed)
     }
+
+    /// Lists the problems that concern the files and the servers selected by `sees`.
+    fn status_message(&self, in_force: &ActiveConfig, sees: &dyn Fn(&str) -> bool) -> String {
+        let mut said: Vec<String> = Vec::new();
+        said.extend(rules_message(in_force));
+        said.extend(servers_file_message(&in_force.report.mcp_config));
+        said.extend(self.failing_servers(sees));
+        said.extend(self.changed_tool_messages(in_force, sees));
+        said.extend(self.pins.findings().err().map(|error| error.to_string()));
+        said.extend(
+            self.audit_error().map(|reason| format!("the audit log cannot be written: {reason}")),
+        );
+        if said.is_empty() { "all is well".to_owned() } else { said.join("; ") }
+    }
+
+    fn failing_servers(&self, sees: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let states = self.server_states(sees);
+        let fails = |states: &Value| {
+            states.as_array().is_some_and(|all| all.iter().any(|one| one["state"] == "failed"))
+        };
+        let states = states.as_object().into_iter().flatten();
+        let failing = states.filter(|(_, states)| fails(states));
+        failing.map(|(name, _)| format!("server `{name}` cannot be used")).collect()
+    }
+
+    fn changed_tool_messages(
+        &self,
+        in_force: &ActiveConfig,
+        sees: &dyn Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let sentence = |server: &str, tools: &[String]| {
+            let spec = in_force.servers.get(server).and_then(|entry| entry.spec.as_ref().ok());
+            let strict = spec.is_some_and(|spec| spec.pinning == Pinning::Strict);
+            let what = if strict { "are withheld" } else { "changed" };
+            format!("tools of `{server}` {what}: `{}`", tools.join("`, `"))
+        };
+        let changed = self.pins.changed();
+        let seen = changed.iter().filter(|(server, _)| sees(server));
+        seen.map(|(server, tools)| sentence(server, tools)).collect()
+    }
+}
+
+fn rules_message(in_force: &ActiveConfig) -> Option<String> {
+    if let Some(gap) = &in_force.no_rules {
+        return Some(gap.to_string());
+    }
+    let broken = in_force.report.gateway_rules.last_error.is_some();
+    broken.then(|| "the rules are broken; their last good version is in force".to_owned())
+}
+
+fn servers_file_message(report: &ConfigFileReport) -> Option<String> {
+    let sentence = match (&report.last_error, report.success_count) {
+        (Some(_), 0) => "`.mcp.json` is broken, so there are no servers",
+        (Some(_), _) => "`.mcp.json` is broken; its last good version is in force",
+        (None, _) if report.is_missing() => "there is no `.mcp.json`",
+        (None, _) => return None,
+    };
+    Some(sentence.to_owned())
 }

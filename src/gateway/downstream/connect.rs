@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::super::error::GatewayError;
-use super::super::features::{ListChanged, ListKind};
-use super::backoff::Backoff;
-use super::connection::{ConnectError, ConnectRequest, DownstreamConnection, RequestOptions};
+use super::super::features::ListChanged;
+use super::connection::DownstreamConnection;
+use super::open_connection::{ConnectError, ConnectRequest};
 use super::server::{DownstreamServer, ServerScope};
-use super::state::{ServerState, SignInPending};
+use super::state::{Backoff, ServerState, SignInPending};
 use crate::gateway::config::{ServerEndpoint, endpoint};
 use crate::gateway::oauth::{SignInTarget, TokenSource};
 use crate::util::now;
@@ -159,7 +159,7 @@ impl DownstreamServer {
         let token_source = opening.token_source.clone();
         // Read before the attempt, so that a sign-in during the attempt is detected.
         let seen = token_source.as_ref().and_then(|token_source| token_source.version());
-        match DownstreamConnection::open(opening, cancel).await {
+        match opening.open(cancel).await {
             Ok(connection) => {
                 tracing::info!(server = %self.key.server, "connected");
                 let opened = Instant::now();
@@ -272,9 +272,8 @@ impl DownstreamServer {
         loop {
             let level = *wanted.borrow_and_update();
             if let Some(level) = level {
-                let options = RequestOptions::with_timeout(self.spec.timeout);
-                let told =
-                    connection.request(SET_LEVEL_METHOD, json!({ "level": level }), options).await;
+                let (params, timeout) = (json!({ "level": level }), self.spec.timeout);
+                let told = connection.request(SET_LEVEL_METHOD, params, timeout, None).await;
                 if let Err(error) = told {
                     tracing::debug!(server = %self.key.server, "the level of its log stays: {error}");
                 }
@@ -297,12 +296,7 @@ impl DownstreamServer {
                 changed = changes.changed() => if changed.is_err() { return ended.await },
             }
             let now = *changes.borrow_and_update();
-            let news = [
-                (now.tools != known.tools, ListKind::Tools),
-                (now.resources != known.resources, ListKind::Resources),
-                (now.prompts != known.prompts, ListKind::Prompts),
-            ];
-            for (_, list) in news.into_iter().filter(|(changed, _)| *changed) {
+            for list in now.since(known) {
                 // An error means that there is no subscriber.
                 let _ = announcements.send(ListChanged { server: self.key.server.clone(), list });
             }

@@ -1,12 +1,12 @@
 //! Connections to downstream servers: state, start, requests, notifications, reconnect.
 
-mod backoff;
 mod connect;
 mod connection;
 mod known_resources;
 mod lease;
 mod log_forwarder;
 mod notifications;
+mod open_connection;
 mod pins;
 mod registry;
 mod server;
@@ -14,7 +14,7 @@ mod state;
 mod tools;
 mod transport;
 
-pub(crate) use connection::{ConnectionUse, DownstreamCall, DownstreamConnection, RequestOptions};
+pub(crate) use connection::{ConnectionUse, DownstreamConnection, progress_callback};
 pub(crate) use lease::ServerLease;
 pub(crate) use log_forwarder::LogSubscription;
 pub(crate) use notifications::ListChanges;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
+use super::super::features::ListKind;
 use super::log_forwarder::LogForwarder;
 use crate::jsonrpc::{Inbound, LineJson, RpcError};
 use crate::util::{Mutex, Redactor, one_line, shorten};
@@ -24,6 +25,21 @@ pub(crate) struct ListChanges {
     pub(crate) tools: u64,
     pub(crate) resources: u64,
     pub(crate) prompts: u64,
+}
+
+impl ListChanges {
+    /// Returns the lists whose count differs from the one in `before`.
+    pub(crate) fn since(self, before: Self) -> impl Iterator<Item = ListKind> {
+        ListKind::ALL.into_iter().filter(move |list| self.count(*list) != before.count(*list))
+    }
+
+    fn count(self, list: ListKind) -> u64 {
+        match list {
+            ListKind::Tools => self.tools,
+            ListKind::Resources => self.resources,
+            ListKind::Prompts => self.prompts,
+        }
+    }
 }
 
 /// Watch channel that counts the `list_changed` notifications of a server.

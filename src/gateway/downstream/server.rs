@@ -14,12 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::error::GatewayError;
 use super::super::features::ListChanged;
-use super::backoff::Backoff;
 use super::connection::DownstreamConnection;
 use super::known_resources::{KnownResources, ListVersion};
 use super::log_forwarder::LogForwarder;
 use super::notifications::{ListChangeCounters, ListChanges};
-use super::state::{ServerReport, ServerState};
+use super::state::{Backoff, ServerReport, ServerState};
 use super::tools;
 use super::tools::ToolList;
 use crate::gateway::config::ServerSpec;
@@ -72,13 +71,6 @@ pub struct DownstreamServer {
     pub(crate) log_forwarder: Option<Arc<LogForwarder>>,
     leases: AtomicUsize,
     last_released: Mutex<Instant>,
-}
-
-/// Part of the `initialize` result that agents see.
-pub(crate) struct ServerIntroduction {
-    pub(crate) resources: bool,
-    pub(crate) prompts: bool,
-    pub(crate) instructions: Option<String>,
 }
 
 impl DownstreamServer {
@@ -186,11 +178,6 @@ impl DownstreamServer {
         }
     }
 
-    /// Returns a receiver for the counts of `list_changed` notifications.
-    pub(crate) fn subscribe_list_changes(&self) -> watch::Receiver<ListChanges> {
-        self.changes.subscribe()
-    }
-
     /// Adds a lease.
     pub(crate) fn acquire_lease(&self) {
         self.leases.fetch_add(1, Ordering::SeqCst);
@@ -206,16 +193,6 @@ impl DownstreamServer {
     pub(crate) fn is_idle_for(&self, idle: Duration) -> bool {
         let since = *self.last_released.lock();
         self.leases.load(Ordering::SeqCst) == 0 && since.elapsed() >= idle
-    }
-
-    /// Returns capabilities and instructions from the handshake; connects if necessary.
-    pub(crate) async fn introduction(self: &Arc<Self>) -> Result<ServerIntroduction, GatewayError> {
-        let connection = self.ensure_connected().await?;
-        Ok(ServerIntroduction {
-            resources: connection.has_capability("resources"),
-            prompts: connection.has_capability("prompts"),
-            instructions: connection.instructions(),
-        })
     }
 
     /// Returns the state shown in the status.

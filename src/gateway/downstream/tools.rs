@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::super::error::GatewayError;
-use super::connection::{DownstreamConnection, RequestOptions};
+use super::connection::DownstreamConnection;
 use crate::util::{one_line, shorten};
 
 const MAX_PAGES: usize = 500;
@@ -83,8 +83,8 @@ pub(crate) async fn read_list(
     let mut cursors = HashSet::new();
     let mut params = json!({});
     for _ in 0..MAX_PAGES {
-        let options = RequestOptions::with_timeout(end.duration_since(Instant::now()));
-        let mut page = connection.request(method, params, options).await?;
+        let timeout = end.duration_since(Instant::now());
+        let mut page = connection.request(method, params, timeout, None).await?;
         let Some(Value::Array(found)) = page.get_mut(field).map(Value::take) else {
             let problem = format!("a page of its `{method}` has no list `{field}`");
             return match items.is_empty() {
