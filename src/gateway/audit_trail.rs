@@ -34,16 +34,8 @@ pub(crate) struct AuditDraft {
 }
 
 impl AuditDraft {
-    pub(crate) fn new(operation: &'static str, who: &RequestIdentity) -> Self {
-        Self::started_at(Instant::now(), operation, who.clone())
-    }
-
-    /// Creates the draft of a request that arrived at `started`.
-    pub(crate) fn started_at(
-        started: Instant,
-        operation: &'static str,
-        who: RequestIdentity,
-    ) -> Self {
+    /// Creates the draft of a request that arrives now.
+    pub(crate) fn new(operation: &'static str, who: RequestIdentity) -> Self {
         Self {
             operation,
             claimed: who.agent_id,
@@ -56,7 +48,7 @@ impl AuditDraft {
             arguments: None,
             call_id: who.call_id,
             run: None,
-            started,
+            started: Instant::now(),
         }
     }
 }
@@ -102,7 +94,7 @@ impl AuditTrail {
         error: GatewayError,
     ) -> GatewayError {
         let refused: Result<Infallible, GatewayError> = Err(error);
-        let draft = AuditDraft::new(operation, who);
+        let draft = AuditDraft::new(operation, who.clone());
         let Err(error) = self.record_batched(draft, refused, |never| match *never {}).await;
         error
     }

@@ -189,39 +189,42 @@ impl GatewayError {
 
     /// Returns advice for the caller.
     pub fn help(&self) -> String {
-        match self {
+        let advice = match self {
             Self::DeniedByPolicy { .. } => {
-                "Call list_servers and get_server_tools to see what is allowed.".to_owned()
+                "Call list_servers and get_server_tools to see what is allowed."
             }
             // The messages of these errors already contain advice.
-            Self::AgentNotResolved(_) => String::new(),
-            Self::NoRules(gap) => gap.help().to_owned(),
-            Self::IdentityMismatch { .. } => "Leave agent_id out.".to_owned(),
-            Self::InvalidAttestation(_) => "Call it again.".to_owned(),
+            Self::AgentNotResolved(_) => "",
+            Self::NoRules(gap) => gap.help(),
+            Self::IdentityMismatch { .. } => "Leave agent_id out.",
+            Self::InvalidAttestation(_) => "Call it again.",
             Self::NotAttested => {
                 "A person can run `adjutant init`, which installs the hooks that attest it."
-                    .to_owned()
             }
             Self::ServerUnavailable { retry_in: Some(wait), .. } => {
-                format!("It is tried again in {} s.", wait.as_secs_f64().ceil().max(1.0))
+                return format!("It is tried again in {} s.", wait.as_secs_f64().ceil().max(1.0));
             }
             Self::ServerUnavailable { .. } | Self::InvalidServers { .. } => {
-                "Call again later; `adjutant doctor` says more.".to_owned()
+                "Call again later; `adjutant doctor` says more."
             }
-            Self::NotServed { way_out, .. } => (*way_out).to_owned(),
-            Self::SignInNeeded { command, .. } => format!("A person must run `{command}`."),
-            Self::ToolNotFound { .. } => "Call get_server_tools to see its tools.".to_owned(),
-            Self::FeatureNotFound { .. } => "List them to see what there is.".to_owned(),
+            Self::NotServed { way_out, .. } => way_out,
+            Self::SignInNeeded { command, .. } => return format!("A person must run `{command}`."),
+            Self::ToolNotFound { .. } => "Call get_server_tools to see its tools.",
+            Self::FeatureNotFound { .. } => "List them to see what there is.",
             Self::ToolBlockedByPin { server, .. } => {
-                format!("A person must look at it and run `adjutant trust {}`.", name(server))
+                return format!(
+                    "A person must look at it and run `adjutant trust {}`.",
+                    name(server)
+                );
             }
-            Self::Timeout { .. } => "Pass a larger timeout_ms, or ask for less.".to_owned(),
-            Self::Cancelled => "Nothing is left to do.".to_owned(),
-            Self::InvalidArgument { .. } => "Correct the arguments.".to_owned(),
-            Self::AuditUnavailable { .. } => "A person must make the file writable.".to_owned(),
-            Self::Pins { .. } => "A person must make the file readable and writable.".to_owned(),
-            Self::Downstream { .. } => "The server said so itself.".to_owned(),
-        }
+            Self::Timeout { .. } => "Pass a larger timeout_ms, or ask for less.",
+            Self::Cancelled => "Nothing is left to do.",
+            Self::InvalidArgument { .. } => "Correct the arguments.",
+            Self::AuditUnavailable { .. } => "A person must make the file writable.",
+            Self::Pins { .. } => "A person must make the file readable and writable.",
+            Self::Downstream { .. } => "The server said so itself.",
+        };
+        advice.to_owned()
     }
 
     pub(crate) fn sign_in_needed(server: &str, needed: SignInNeeded) -> Self {

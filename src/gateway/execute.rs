@@ -49,7 +49,7 @@ impl Gateway {
     pub fn execute(self: &Arc<Self>, who: RequestIdentity, call: ToolCall, on_result: OnResult) {
         let in_force = self.in_force();
         let caller = self.resolve_caller(&in_force, &who);
-        let mut draft = AuditDraft::started_at(Instant::now(), EXECUTE_TOOL, who);
+        let mut draft = AuditDraft::new(EXECUTE_TOOL, who);
         match caller {
             Ok(caller) => {
                 draft.caller = Some(caller.clone());

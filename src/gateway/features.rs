@@ -138,7 +138,7 @@ impl Gateway {
         who: &RequestIdentity,
         offer: FeatureKind,
     ) -> Result<Value, GatewayError> {
-        let mut draft = AuditDraft::new(offer.list_method(), who);
+        let mut draft = AuditDraft::new(offer.list_method(), who.clone());
         let result = match self.view_for(who, &mut draft) {
             Ok(view) => Ok(Value::Array(view.list_all(offer).await)),
             Err(error) => Err(error),
@@ -162,7 +162,7 @@ impl Gateway {
         uri: &str,
         cancelled: CancellationToken,
     ) -> Result<Value, GatewayError> {
-        let mut draft = AuditDraft::new("resources/read", who);
+        let mut draft = AuditDraft::new("resources/read", who.clone());
         draft.request_bytes = uri.len();
         let reading = async {
             let view = self.view_for(who, &mut draft)?;
@@ -183,7 +183,7 @@ impl Gateway {
         arguments: Option<Value>,
         cancelled: CancellationToken,
     ) -> Result<Value, GatewayError> {
-        let mut draft = AuditDraft::new("prompts/get", who);
+        let mut draft = AuditDraft::new("prompts/get", who.clone());
         draft.request_bytes =
             name.len() + arguments.as_ref().map_or(0, |value| value.to_string().len());
         let getting = async {

@@ -32,7 +32,7 @@ impl Gateway {
         who: &RequestIdentity,
         include_metadata: bool,
     ) -> Result<Value, GatewayError> {
-        let mut draft = AuditDraft::new("list_servers", who);
+        let mut draft = AuditDraft::new("list_servers", who.clone());
         let result = self
             .view_for(who, &mut draft)
             .map(|view| Value::Array(view.describe_servers(include_metadata)));
@@ -45,7 +45,7 @@ impl Gateway {
         who: &RequestIdentity,
         wanted: &ToolFilter,
     ) -> Result<Value, GatewayError> {
-        let mut draft = AuditDraft::new("get_server_tools", who);
+        let mut draft = AuditDraft::new("get_server_tools", who.clone());
         draft.server = Some(wanted.server.clone());
         let reading = async {
             let view = self.view_for(who, &mut draft)?;

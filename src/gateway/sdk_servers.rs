@@ -317,7 +317,7 @@ impl SdkServers {
         server: &str,
         arguments: &LineJson,
     ) -> AuditDraft {
-        let mut draft = AuditDraft::new(operation, &RequestIdentity::default());
+        let mut draft = AuditDraft::new(operation, RequestIdentity::default());
         draft.caller = Some(Caller::new(self.agent.name.to_string(), KnownBy::Pipe));
         draft.server = Some(server.to_owned());
         draft.request_bytes = arguments.as_str().len();

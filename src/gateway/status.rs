@@ -15,7 +15,7 @@ use crate::telemetry::{CallCount, MetricsReport};
 impl Gateway {
     /// Returns the result of `get_gateway_status` for an agent, limited to the servers that it may use.
     pub async fn status(&self, who: &RequestIdentity) -> Result<Value, GatewayError> {
-        let mut draft = AuditDraft::new("get_gateway_status", who);
+        let mut draft = AuditDraft::new("get_gateway_status", who.clone());
         let result = match self.view_for(who, &mut draft) {
             Ok(view) => Ok(self.report(&|server| view.may_use(server, None))),
             // Without rules no agent is known, and the user must be able to learn why.

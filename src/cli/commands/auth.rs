@@ -147,7 +147,7 @@ impl SignInSubject<'_> {
             let signed_in = async {
                 let target = self.target()?;
                 let mut flow = LoginFlow::begin(&target, &arguments.scopes).await?;
-                let server = target.server();
+                let server = &target.server;
                 let answer = wait_for_callback(&mut flow, server, arguments.no_browser).await?;
                 flow.exchange_code(answer).await
             };

@@ -48,7 +48,7 @@ impl ServerSpec {
     ///
     /// Detects unset variables and a missing program. Relative directories are below `root`.
     pub fn start_obstacle(&self, root: &Path) -> Option<String> {
-        match resolve(self, root, &|name| env::var(name).ok()) {
+        match resolve(self, root) {
             Err(reason) => Some(reason),
             Ok((ServerEndpoint::Stdio(launch), _)) => {
                 let own_path = launch.variables.get("PATH").map(OsString::from);
@@ -68,15 +68,14 @@ impl ServerSpec {
     }
 }
 
-/// Resolves the variables of `spec` through `lookup`; the error is a sentence about the server.
+/// Resolves the environment variables in `spec`; the error is a sentence about the server.
 pub(crate) fn resolve(
     spec: &ServerSpec,
     root: &Path,
-    lookup: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(ServerEndpoint, Redactor), String> {
     let seen = RefCell::new(Vec::new());
     let noting = |name: &str| {
-        let value = lookup(name)?;
+        let value = env::var(name).ok()?;
         seen.borrow_mut().push((value.clone(), format!("${{{name}}}")));
         Some(value)
     };
@@ -101,9 +100,8 @@ fn resolve_launch(
     let text =
         |template: &Template| template.resolve(lookup, home).map_err(|unset| unset.to_string());
     let map = |map: &BTreeMap<String, Template>| {
-        map.iter()
-            .map(|(name, value)| Ok((name.clone(), text(value)?)))
-            .collect::<Result<_, String>>()
+        let resolved = map.iter().map(|(name, value)| Ok((name.clone(), text(value)?)));
+        resolved.collect::<Result<_, String>>()
     };
     match &spec.launch {
         ServerLaunch::Stdio { command, args, env, cwd } => {

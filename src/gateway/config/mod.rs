@@ -1,7 +1,7 @@
 //! `.mcp.json`, the gateway rules and their options, as read and as in force.
 
 mod active;
-pub(crate) mod endpoint;
+mod endpoint;
 pub(crate) mod reload;
 mod servers;
 

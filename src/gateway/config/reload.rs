@@ -37,7 +37,7 @@ pub(crate) fn is_still_configured(in_force: &ActiveConfig, key: &ServerKey) -> b
 
 fn spec_matches(in_force: &ActiveConfig, key: &ServerKey) -> bool {
     let entry = in_force.servers.get(&key.server).and_then(|entry| entry.spec.as_ref().ok());
-    entry.is_some_and(|spec| spec.digest() == key.digest)
+    entry.is_some_and(|spec| spec.digest == key.digest)
 }
 
 /// Active file watches whose events are not read yet.
@@ -110,7 +110,7 @@ struct WatchedPaths {
     /// Only changes of these paths cause a reload; a project directory changes all the time.
     paths: BTreeSet<PathBuf>,
     /// `extensions/`: every change in it is relevant, since a new directory may be an extension.
-    extension_dirs: BTreeSet<PathBuf>,
+    extension_dir: Option<PathBuf>,
 }
 
 impl WatchedPaths {
@@ -124,15 +124,14 @@ impl WatchedPaths {
             .chain(&manifests)
             .flat_map(|path| resolution_steps(path))
             .collect();
-        let extension_dirs: BTreeSet<PathBuf> =
-            resolution_steps(&extensions).pop().into_iter().collect();
+        let extension_dir = resolution_steps(&extensions).pop();
         let parents = paths.iter().filter_map(|path| path.parent()).map(Path::to_path_buf);
-        let folders = parents.chain(extension_dirs.iter().cloned());
-        Self { dirs: folders.filter(|folder| folder.is_dir()).collect(), paths, extension_dirs }
+        let folders = parents.chain(extension_dir.clone());
+        Self { dirs: folders.filter(|folder| folder.is_dir()).collect(), paths, extension_dir }
     }
 
     fn contains(&self, path: &Path) -> bool {
-        let is_inside = path.parent().is_some_and(|parent| self.extension_dirs.contains(parent));
+        let is_inside = self.extension_dir.as_deref().is_some_and(|dir| path.parent() == Some(dir));
         is_inside || self.paths.contains(path)
     }
 }

@@ -3,7 +3,7 @@
 //! Variables are not resolved here: `${VAR}` stays as written until the server is started, so printing a [`ServerSpec`]
 //! cannot reveal a secret.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -42,38 +42,18 @@ pub struct ServerSpec {
     pub oauth: OAuthConfig,
     /// Start policy; `None` uses `GATEWAY_INIT_STRATEGY`.
     pub start: Option<StartPolicy>,
-    pub(crate) digest: KnownDigest,
+    /// SHA-256 of the fields that decide how the server is started, as written.
+    pub digest: String,
 }
-
-/// Cached result of [`ServerSpec::digest`], which is needed by every call.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct KnownDigest(OnceLock<String>);
-
-/// Always equal: the digest is derived from the other fields.
-impl PartialEq for KnownDigest {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for KnownDigest {}
 
 impl ServerSpec {
-    /// Returns a SHA-256 digest of the fields that decide how the server is started, as written.
-    pub fn digest(&self) -> &str {
-        self.digest.0.get_or_init(|| {
-            let mut hasher = Sha256::new();
-            let Self { launch, isolation, oauth: sign_in, .. } = self;
-            hasher.update(format!("{launch:?} {isolation:?} {sign_in:?}"));
-            format!("{:x}", hasher.finalize())
-        })
-    }
-
     /// Applies the defaults of the gateway to an entry; `None` for a reference to a shared server.
     pub fn from_entry(entry: &ServerEntry) -> Option<Self> {
         if entry.launch == ServerLaunch::Shared {
             return None;
         }
+        let ServerEntry { launch, isolation, sign_in, .. } = entry;
+        let digest = Sha256::digest(format!("{launch:?} {isolation:?} {sign_in:?}"));
         Some(Self {
             name: entry.name.clone(),
             launch: entry.launch.clone(),
@@ -84,7 +64,7 @@ impl ServerSpec {
             startup_timeout: entry.startup_timeout.unwrap_or(DEFAULT_STARTUP_TIMEOUT),
             oauth: entry.sign_in.clone(),
             start: entry.start,
-            digest: KnownDigest::default(),
+            digest: format!("{digest:x}"),
         })
     }
 }
@@ -169,11 +149,8 @@ impl ServerSet {
         let why = own_entry_reason(name, entry).or_else(|| disabled.then_some(DISABLED_REASON));
         let line = places.first().map(|place| place.line);
         if let (Some(why), [] | [_]) = (why, places) {
-            self.add_finding(
-                FindingLevel::Excluded,
-                line,
-                format!("server `{name}` is left out: {why}"),
-            );
+            let message = format!("server `{name}` is left out: {why}");
+            self.add_finding(FindingLevel::Excluded, line, message);
             self.left_out.push((name.to_owned(), why));
             return;
         }
@@ -235,10 +212,8 @@ fn own_entry_reason(name: &str, entry: &Value) -> Option<&'static str> {
     }
     let command = entry.get("command").and_then(Value::as_str)?;
     let program = command.rsplit('/').next().unwrap_or(command);
-    let serves = entry
-        .get("args")
-        .and_then(Value::as_array)
-        .is_some_and(|args| args.iter().any(|a| matches!(a.as_str(), Some("serve" | "gateway"))));
+    let mut args = entry.get("args").and_then(Value::as_array).into_iter().flatten();
+    let serves = args.any(|argument| matches!(argument.as_str(), Some("serve" | "gateway")));
     (program == OWN_NAME && serves).then_some("it starts Adjutant itself")
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 use super::super::error::GatewayError;
 use super::super::features::ListChanged;
@@ -16,21 +15,13 @@ use super::connection::DownstreamConnection;
 use super::open_connection::{ConnectError, ConnectRequest};
 use super::server::{DownstreamServer, ServerScope};
 use super::state::{Backoff, ServerState, SignInPending};
-use crate::gateway::config::{ServerEndpoint, endpoint};
+use crate::gateway::config::{ServerEndpoint, resolve};
 use crate::gateway::oauth::{SignInTarget, TokenSource};
 use crate::util::now;
 
 const SET_LEVEL_METHOD: &str = "logging/setLevel";
 
 impl DownstreamServer {
-    /// Returns the connection; starts the server if necessary. Waits at most `startup_timeout` plus 5 s.
-    pub(crate) async fn ensure_connected(
-        self: &Arc<Self>,
-    ) -> Result<Arc<DownstreamConnection>, GatewayError> {
-        let limit = self.spec.startup_timeout + Duration::from_secs(5);
-        self.connection_before(Instant::now() + limit, limit, &CancellationToken::new()).await
-    }
-
     /// Keeps an eager server connected, with its tool list loaded, until it is retired.
     /// Restarts after backoff.
     pub(crate) async fn keep_alive(self: Arc<Self>) {
@@ -58,13 +49,8 @@ impl DownstreamServer {
     /// Returns the time until an eager server is restarted; `None` if it is running or due.
     fn restart_delay(&self) -> Option<Duration> {
         let phase = self.state_sender.borrow();
-        match *phase {
-            ServerState::Idle { .. } => self.remaining_restart_delay(),
-            ServerState::Connecting
-            | ServerState::Ready { .. }
-            | ServerState::Failed { .. }
-            | ServerState::Retired => phase.remaining_delay(),
-        }
+        let is_idle = matches!(*phase, ServerState::Idle { .. });
+        if is_idle { self.remaining_restart_delay() } else { phase.remaining_delay() }
     }
 
     /// Returns true after the connection has ended and before `watch_connection` has updated the state.
@@ -82,15 +68,15 @@ impl DownstreamServer {
         }
     }
 
-    pub(crate) async fn connection_before(
+    /// Returns the connection; starts the server if necessary. Waits at most `startup_timeout` plus 5 s.
+    pub(crate) async fn ensure_connected(
         self: &Arc<Self>,
-        end: Instant,
-        allowed: Duration,
-        cancelled: &CancellationToken,
     ) -> Result<Arc<DownstreamConnection>, GatewayError> {
         if let Some(connection) = self.live_connection() {
             return Ok(connection);
         }
+        let limit = self.spec.startup_timeout + Duration::from_secs(5);
+        let end = Instant::now() + limit;
         let mut phases = self.state_sender.subscribe();
         loop {
             let phase = phases.borrow_and_update().clone();
@@ -109,13 +95,9 @@ impl DownstreamServer {
                     None => self.start_connecting(),
                 },
             }
-            let changed = tokio::select! {
-                changed = timeout_at(end, phases.changed()) => changed,
-                () = cancelled.cancelled() => return Err(GatewayError::Cancelled),
-            };
-            if changed.is_err() {
+            if timeout_at(end, phases.changed()).await.is_err() {
                 let server = self.key.server.clone();
-                return Err(GatewayError::Timeout { server, after: allowed });
+                return Err(GatewayError::Timeout { server, after: limit });
             }
         }
     }
@@ -146,15 +128,12 @@ impl DownstreamServer {
         }
     }
 
-    async fn connect(self: Arc<Self>, mut failures: Backoff) {
+    async fn connect(self: Arc<Self>, failures: Backoff) {
         self.start_count.fetch_add(1, Ordering::Relaxed);
         let cancel = self.closing.child_token();
         let opening = match self.connect_request() {
             Ok(opening) => opening,
-            Err(reason) => {
-                failures.record_failure(Instant::now());
-                return self.set_failed(reason, failures, None);
-            }
+            Err(reason) => return self.set_failed(reason, failures, None),
         };
         let token_source = opening.token_source.clone();
         // Read before the attempt, so that a sign-in during the attempt is detected.
@@ -168,7 +147,6 @@ impl DownstreamServer {
                 self.watch_connection(&connection, opened).await;
             }
             Err(unopened) => {
-                failures.record_failure(Instant::now());
                 let (reason, needed) = match unopened {
                     ConnectError::Failed(reason) => (reason, None),
                     ConnectError::SignInNeeded(needed) => (needed.reason.clone(), Some(needed)),
@@ -184,8 +162,7 @@ impl DownstreamServer {
     }
 
     fn connect_request(&self) -> Result<ConnectRequest, String> {
-        let lookup = |name: &str| std::env::var(name).ok();
-        let (resolved, secrets) = endpoint::resolve(&self.spec, &self.root, &lookup)?;
+        let (resolved, secrets) = resolve(&self.spec, &self.root)?;
         let token_source = self.token_source(&resolved)?;
         Ok(ConnectRequest {
             token_source,
@@ -210,11 +187,11 @@ impl DownstreamServer {
             ServerScope::Private(agent) | ServerScope::Run { agent, .. } => Some(agent),
         };
         let target = SignInTarget::new(&self.root, &self.spec, agent.map(String::as_str));
-        let target = target.map_err(|error| error.to_string())?;
-        Ok(Some(Arc::new(target.into_token_source())))
+        Ok(Some(Arc::new(TokenSource::new(target.map_err(|error| error.to_string())?))))
     }
 
-    fn set_failed(&self, reason: String, backoff: Backoff, sign_in: Option<SignInPending>) {
+    fn set_failed(&self, reason: String, mut backoff: Backoff, sign_in: Option<SignInPending>) {
+        backoff.record_failure(Instant::now());
         tracing::warn!(server = %self.key.server, failures = backoff.failures(), "unavailable: {reason}");
         self.set_state(ServerState::Failed { reason, backoff, at: now(), sign_in });
     }
@@ -241,8 +218,6 @@ impl DownstreamServer {
             return;
         }
         tracing::warn!(server = %self.key.server, "ended: {reason}");
-        let mut backoff = Backoff::default();
-        let worked = connection.has_responded();
         self.state_sender.send_if_modified(|phase| {
             let ServerState::Ready { connection: current, failures, .. } = phase else {
                 return false;
@@ -250,16 +225,15 @@ impl DownstreamServer {
             if !Arc::ptr_eq(current, connection) {
                 return false;
             }
-            if worked {
-                let mut restarts = self.restart_backoff.lock();
-                restarts.record_disconnect(opened.elapsed(), Instant::now());
-                *phase = ServerState::Idle { ended: Some(reason.clone()) };
+            let (reason, now_at) = (reason.clone(), Instant::now());
+            *phase = if connection.has_responded() {
+                self.restart_backoff.lock().record_disconnect(opened.elapsed(), now_at);
+                ServerState::Idle { ended: Some(reason) }
             } else {
-                backoff = failures.clone();
-                backoff.record_failure(Instant::now());
-                let (reason, backoff) = (reason.clone(), backoff.clone());
-                *phase = ServerState::Failed { reason, backoff, at: now(), sign_in: None };
-            }
+                let mut backoff = failures.clone();
+                backoff.record_failure(now_at);
+                ServerState::Failed { reason, backoff, at: now(), sign_in: None }
+            };
             true
         });
     }

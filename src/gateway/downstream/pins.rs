@@ -108,27 +108,20 @@ impl ToolPins {
         let mut changed = entered.enter(server, list);
         if entered != *known {
             let (pins, name, list) = (Arc::clone(self), server.to_owned(), Arc::clone(list));
-            let updated = run_blocking(move || pins.enter(&name, &list)).await;
+            // Entered again: a person may have trusted the server since the file was read.
+            let updated = run_blocking(move || pins.update(|file| file.enter(&name, &list))).await;
             changed =
                 updated.unwrap_or_else(|| Err(self.error("the update was aborted".into())))?;
         }
-        self.with_changed(|all| all.insert(server.to_owned(), changed.clone()));
+        self.changed.lock().insert(server.to_owned(), changed.clone());
         Ok(changed)
-    }
-
-    /// Enters a tool list in one update: a person may have trusted the server since the file was read. Blocks.
-    fn enter(&self, server: &str, list: &ToolList) -> Result<Vec<String>, GatewayError> {
-        self.update(|file| file.enter(server, list))
     }
 
     /// Returns the changed tools by server, as of the last comparison in this process.
     pub(crate) fn changed(&self) -> BTreeMap<String, Vec<String>> {
-        self.with_changed(|all| {
-            all.iter()
-                .filter(|(_, tools)| !tools.is_empty())
-                .map(|(s, t)| (s.clone(), t.clone()))
-                .collect()
-        })
+        let mut changed = self.changed.lock().clone();
+        changed.retain(|_, tools| !tools.is_empty());
+        changed
     }
 
     /// Accepts the current definitions of a server; returns the names of the tools that had changed. Blocks.
@@ -176,10 +169,6 @@ impl ToolPins {
 
     fn error(&self, reason: String) -> GatewayError {
         GatewayError::Pins { path: self.document.path().to_path_buf(), reason }
-    }
-
-    fn with_changed<T>(&self, act: impl FnOnce(&mut BTreeMap<String, Vec<String>>) -> T) -> T {
-        act(&mut self.changed.lock())
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
+use tokio::task::JoinSet;
 
 use super::super::features::ListChanged;
 use super::log_forwarder::{LogForwarder, LogSubscription};
@@ -49,7 +50,7 @@ impl DownstreamRegistry {
         scope: ServerScope,
         spec: &Arc<ServerSpec>,
     ) -> Arc<DownstreamServer> {
-        self.with(|servers| self.get_or_insert(servers, scope, spec))
+        self.get_or_insert(&mut self.servers.lock(), scope, spec)
     }
 
     /// Like [`Self::get_or_create`], and adds a lease, so that the server is not ended for being idle.
@@ -58,11 +59,10 @@ impl DownstreamRegistry {
         scope: ServerScope,
         spec: &Arc<ServerSpec>,
     ) -> Arc<DownstreamServer> {
-        self.with(|servers| {
-            let server = self.get_or_insert(servers, scope, spec);
-            server.acquire_lease();
-            server
-        })
+        let mut servers = self.servers.lock();
+        let server = self.get_or_insert(&mut servers, scope, spec);
+        server.acquire_lease();
+        server
     }
 
     fn get_or_insert(
@@ -71,7 +71,7 @@ impl DownstreamRegistry {
         scope: ServerScope,
         spec: &Arc<ServerSpec>,
     ) -> Arc<DownstreamServer> {
-        let key = ServerKey { scope, server: spec.name.clone(), digest: spec.digest().to_owned() };
+        let key = ServerKey { scope, server: spec.name.clone(), digest: spec.digest.clone() };
         if let Some(server) = servers.get(&key) {
             return Arc::clone(server);
         }
@@ -90,14 +90,13 @@ impl DownstreamRegistry {
 
     /// Removes a server that has been idle for `idle`; returns false if it was used or removed already.
     pub(crate) fn remove_idle(&self, server: &Arc<DownstreamServer>, idle: Duration) -> bool {
-        self.with(|servers| {
-            let same = servers.get(&server.key).is_some_and(|known| Arc::ptr_eq(known, server));
-            let over = same && server.is_idle_for(idle);
-            if over {
-                servers.remove(&server.key);
-            }
-            over
-        })
+        let mut servers = self.servers.lock();
+        let same = servers.get(&server.key).is_some_and(|known| Arc::ptr_eq(known, server));
+        let over = same && server.is_idle_for(idle);
+        if over {
+            servers.remove(&server.key);
+        }
+        over
     }
 
     /// Returns the idle timeout of private servers.
@@ -119,11 +118,9 @@ impl DownstreamRegistry {
 
     /// Stops forwarding of log messages of each server until the next allowed call.
     pub(crate) fn stop_log_forwarding(&self) {
-        let servers = self.all();
-        servers
-            .iter()
-            .filter_map(|server| server.log_forwarder.as_ref())
-            .for_each(|v| v.stop_forwarding());
+        for forwarder in self.all().iter().filter_map(|server| server.log_forwarder.as_ref()) {
+            forwarder.stop_forwarding();
+        }
     }
 
     /// Returns the scope in which `agent` uses a server of `.mcp.json`.
@@ -136,11 +133,8 @@ impl DownstreamRegistry {
 
     /// Retires the servers for which `kept` is false: running calls have 10 min to finish.
     pub fn retain(&self, kept: impl Fn(&ServerKey) -> bool) {
-        let gone: Vec<Arc<DownstreamServer>> = self.with(|servers| {
-            let keys: Vec<ServerKey> = servers.keys().filter(|key| !kept(key)).cloned().collect();
-            keys.iter().filter_map(|key| servers.remove(key)).collect()
-        });
-        for server in gone {
+        let gone: Vec<_> = self.servers.lock().extract_if(|key, _| !kept(key)).collect();
+        for (_, server) in gone {
             tracing::info!(server = %server.key.server, "is no longer configured this way; it ends");
             tokio::spawn(server.retire(RETIRE_GRACE_PERIOD));
         }
@@ -148,22 +142,15 @@ impl DownstreamRegistry {
 
     /// Returns all servers in no particular order.
     pub fn all(&self) -> Vec<Arc<DownstreamServer>> {
-        self.with(|servers| servers.values().cloned().collect())
+        self.servers.lock().values().cloned().collect()
     }
 
     /// Ends all servers and waits for their processes.
     pub async fn close(&self) {
-        let all: Vec<Arc<DownstreamServer>> =
-            self.with(|servers| servers.drain().map(|(_, s)| s).collect());
-        let mut ending = tokio::task::JoinSet::new();
-        for server in all {
-            ending.spawn(async move { server.close().await });
-        }
+        let all = std::mem::take(&mut *self.servers.lock());
+        let ending: JoinSet<()> =
+            all.into_values().map(|server| async move { server.close().await }).collect();
         ending.join_all().await;
-    }
-
-    fn with<T>(&self, act: impl FnOnce(&mut HashMap<ServerKey, Arc<DownstreamServer>>) -> T) -> T {
-        act(&mut self.servers.lock())
     }
 }
 

@@ -11,16 +11,14 @@ use rmcp::transport::auth::{
 use serde_json::json;
 use tokio::time::timeout;
 
-pub(crate) use super::callback::CallbackParams;
-
-use super::callback::{CallbackListener, parse_query};
+use super::callback::{CallbackListener, CallbackParams, parse_query};
 use super::endpoints::check_metadata;
-use super::error::SignInError;
-use super::target::SignInTarget;
+use super::target::{SignInError, SignInTarget};
 use super::token_source::{authorization_manager, credentials_to_store};
 use crate::catalog::HttpTransportKind;
 use crate::gateway::downstream::http;
 use crate::jsonrpc::{Frame, LineJson};
+use crate::process::open_url;
 use crate::util::{one_line, shorten};
 
 /// Client name shown on the consent page.
@@ -50,22 +48,21 @@ impl<'a> LoginFlow<'a> {
         let beginning = timeout(PREPARE_TIMEOUT, Self::prepare(target, scopes));
         match beginning.await {
             Ok(begun) => begun,
-            Err(_) => Err(failed_error(target, "it takes too long to say how to sign in")),
+            Err(_) => Err(target.failed("it takes too long to say how to sign in")),
         }
     }
 
     async fn prepare(target: &'a SignInTarget, scopes: &[String]) -> Result<Self, SignInError> {
         let challenge = probe_server(target).await?;
         let store = InMemoryCredentialStore::new();
-        let mut manager = authorization_manager(target)
-            .await
-            .map_err(|error| convert_auth_error(target, &error))?;
+        let mut manager =
+            authorization_manager(target).await.map_err(|error| target.auth_error(&error))?;
         manager.set_credential_store(store.clone());
         let metadata = discover_metadata(target, &manager, &challenge).await?;
         manager.set_metadata(metadata.clone());
         let callback = CallbackListener::open(target.oauth.redirect_port)
             .await
-            .map_err(|reason| failed_error(target, &reason))?;
+            .map_err(|reason| target.failed(&reason))?;
         let scopes = scopes_to_request(target, &manager, &metadata, scopes).await;
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
         let client_secret =
@@ -73,9 +70,8 @@ impl<'a> LoginFlow<'a> {
         let address = manager
             .get_authorization_url(&scopes)
             .await
-            .map_err(|error| convert_auth_error(target, &error))?;
-        let state =
-            state_param(&address).ok_or_else(|| failed_error(target, "no address was made"))?;
+            .map_err(|error| target.auth_error(&error))?;
+        let state = state_param(&address).ok_or_else(|| target.failed("no address was made"))?;
         callback.expect_state(&state);
         Ok(Self {
             target,
@@ -95,8 +91,7 @@ impl<'a> LoginFlow<'a> {
 
     /// Waits for the redirect of the browser, without a timeout.
     pub(crate) async fn wait_for_callback(&mut self) -> Result<CallbackParams, SignInError> {
-        let denied = |reason| SignInError::Denied { server: self.target.server.clone(), reason };
-        self.callback.wait_for_result().await.map_err(denied)
+        self.callback.wait_for_result().await.map_err(|reason| self.target.denied(reason))
     }
 
     /// Parses pasted text: the complete redirect URL or the code alone.
@@ -118,9 +113,7 @@ impl<'a> LoginFlow<'a> {
         match parse_query(query, &self.state) {
             None => Err(refused("that answer belongs to another sign-in")),
             Some(Ok(answer)) => Ok(answer),
-            Some(Err(reason)) => {
-                Err(SignInError::Denied { server: self.target.server.clone(), reason })
-            }
+            Some(Err(reason)) => Err(self.target.denied(reason)),
         }
     }
 
@@ -130,10 +123,10 @@ impl<'a> LoginFlow<'a> {
         let issuer = answer.issuer.as_deref();
         let trading =
             self.manager.exchange_code_for_token_with_issuer(&answer.code, &answer.state, issuer);
-        trading.await.map_err(|error| convert_auth_error(target, &error))?;
+        trading.await.map_err(|error| target.auth_error(&error))?;
         let (record, secrets) = credentials_to_store(target, &self.store, self.client_secret)
             .await
-            .map_err(|reason| failed_error(target, &reason))?;
+            .map_err(|reason| target.failed(&reason))?;
         let store = |reason| SignInError::Store { reason };
         let lock = target.credential_file.lock().await.map_err(store)?;
         target.credential_file.write(&lock, record, &secrets).await.map_err(store)
@@ -149,9 +142,9 @@ enum AuthChallenge {
 }
 
 async fn probe_server(target: &SignInTarget) -> Result<AuthChallenge, SignInError> {
-    let problem = |reason: &str| failed_error(target, reason);
-    let client = http::http_client().map_err(|reason| problem(&reason))?;
-    let headers = http::configured_headers(&target.endpoint).map_err(|reason| problem(&reason))?;
+    let failed = |reason: String| target.failed(&reason);
+    let client = http::http_client().map_err(failed)?;
+    let headers = http::configured_headers(&target.endpoint).map_err(failed)?;
     let request = match target.endpoint.transport {
         HttpTransportKind::Sse => {
             client.get(target.url.clone()).header(ACCEPT, "text/event-stream")
@@ -165,7 +158,7 @@ async fn probe_server(target: &SignInTarget) -> Result<AuthChallenge, SignInErro
     let sent = request.headers(headers.into_iter().collect()).send().await;
     let response = sent.map_err(|error| {
         let text = http::describe_transport_error(&error.without_url());
-        problem(&format!("the server cannot be reached: {text}"))
+        failed(format!("the server cannot be reached: {text}"))
     })?;
     if response.status() != StatusCode::UNAUTHORIZED {
         return Ok(AuthChallenge::NotRequired);
@@ -175,21 +168,14 @@ async fn probe_server(target: &SignInTarget) -> Result<AuthChallenge, SignInErro
     Ok(AuthChallenge::Required((!said.is_empty()).then_some(said)))
 }
 
-fn initialize_request() -> String {
+fn initialize_request() -> Vec<u8> {
     let params = json!({
         "protocolVersion": "2025-11-25",
         "capabilities": {},
         "clientInfo": { "name": "adjutant", "version": env!("CARGO_PKG_VERSION") },
     });
-    Frame::request(
-        1,
-        "initialize",
-        &LineJson::encode(&params).unwrap_or_else(|_| LineJson::object(&[])),
-        None,
-    )
-    .into_json()
-    .as_str()
-    .to_owned()
+    let params = LineJson::encode(&params).unwrap_or_else(|_| LineJson::object(&[]));
+    Frame::request(1, "initialize", &params, None).into_bytes()
 }
 
 async fn discover_metadata(
@@ -204,9 +190,9 @@ async fn discover_metadata(
     let found = manager.resolve_metadata_from_challenge(said).await;
     let found = found.map_err(|error| match error {
         AuthError::AuthorizationServerMissingIssuer { .. } => {
-            refused_error(target, "what it publishes about it has no `issuer`")
+            target.refused("what it publishes about it has no `issuer`")
         }
-        other => convert_auth_error(target, &other),
+        other => target.auth_error(&other),
     })?;
     if found.source == AuthorizationMetadataSource::LegacyEndpointFallback {
         return Err(match challenge {
@@ -214,11 +200,11 @@ async fn discover_metadata(
                 server: target.server.clone(),
                 reason: "it lets us in as we are".to_owned(),
             },
-            AuthChallenge::Required(_) => refused_error(target, "it does not say how to sign in"),
+            AuthChallenge::Required(_) => target.refused("it does not say how to sign in"),
         });
     }
     check_metadata(&target.url, &found.metadata, target.oauth.private_addresses)
-        .map_err(|reason| refused_error(target, &reason))?;
+        .map_err(|reason| target.refused(&reason))?;
     Ok(found.metadata)
 }
 
@@ -256,17 +242,15 @@ async fn configure_client(
         if let Some(secret) = &target.endpoint.client_secret {
             config = config.with_client_secret(secret);
         }
-        manager.configure_client(config).map_err(|error| convert_auth_error(target, &error))?;
+        manager.configure_client(config).map_err(|error| target.auth_error(&error))?;
         return Ok(None);
     }
     if metadata.registration_endpoint.is_none() {
         let reason = "it registers no clients: register one by hand, and put its `client_id` into `auth` of the server's entry";
-        return Err(failed_error(target, reason));
+        return Err(target.failed(reason));
     }
     let registering = manager.register_client(CLIENT_NAME, callback.redirect(), scopes).await;
-    registering
-        .map(|config| config.client_secret)
-        .map_err(|error| convert_auth_error(target, &error))
+    registering.map(|config| config.client_secret).map_err(|error| target.auth_error(&error))
 }
 
 fn state_param(address: &str) -> Option<String> {
@@ -274,32 +258,44 @@ fn state_param(address: &str) -> Option<String> {
     url.query_pairs().find(|(name, _)| name == "state").map(|(_, state)| state.into_owned())
 }
 
-/// Converts an error of the OAuth library to a message for the user.
-fn convert_auth_error(target: &SignInTarget, error: &AuthError) -> SignInError {
-    match error {
-        AuthError::AuthorizationServerMismatch { expected_issuer, received_issuer } => {
-            let reason = format!(
-                "it should come from `{expected_issuer}` and comes from `{received_issuer}`"
-            );
-            refused_error(target, &reason)
+impl SignInTarget {
+    /// Converts an error of the OAuth library to a message for the user.
+    fn auth_error(&self, error: &AuthError) -> SignInError {
+        match error {
+            AuthError::AuthorizationServerMismatch { expected_issuer, received_issuer } => self
+                .refused(&format!(
+                    "it should come from `{expected_issuer}` and comes from `{received_issuer}`"
+                )),
+            AuthError::AuthorizationServerMissingIssuer { .. } => self.refused(
+                "the answer does not say who issued it (paste the whole address, not the code alone)",
+            ),
+            AuthError::MetadataError(reason) => self.refused(reason),
+            other => self.failed(&other.to_string()),
         }
-        AuthError::AuthorizationServerMissingIssuer { .. } => refused_error(
-            target,
-            "the answer does not say who issued it (paste the whole address, not the code alone)",
-        ),
-        AuthError::MetadataError(reason) => refused_error(target, reason),
-        other => failed_error(target, &other.to_string()),
+    }
+
+    fn failed(&self, reason: &str) -> SignInError {
+        SignInError::Failed { server: self.server.clone(), reason: self.redact(reason) }
+    }
+
+    fn refused(&self, reason: &str) -> SignInError {
+        SignInError::Refused { server: self.server.clone(), reason: self.redact(reason) }
+    }
+
+    fn denied(&self, reason: String) -> SignInError {
+        SignInError::Denied { server: self.server.clone(), reason }
+    }
+
+    fn redact(&self, reason: &str) -> String {
+        self.secrets.redact(&one_line(&shorten(reason, 400)))
     }
 }
 
-fn failed_error(target: &SignInTarget, reason: &str) -> SignInError {
-    SignInError::Failed { server: target.server.clone(), reason: redact_reason(target, reason) }
-}
-
-fn refused_error(target: &SignInTarget, reason: &str) -> SignInError {
-    SignInError::Refused { server: target.server.clone(), reason: redact_reason(target, reason) }
-}
-
-fn redact_reason(target: &SignInTarget, reason: &str) -> String {
-    target.secrets.redact(&one_line(&shorten(reason, 400)))
+/// Opens an `http` or `https` URL in the desktop's browser; the error is one line.
+pub(crate) async fn open_browser(address: &str) -> Result<(), String> {
+    let url = Url::parse(address).map_err(|_| "the address is malformed".to_owned())?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("only pages of `http` and `https` are opened".to_owned());
+    }
+    open_url(url.as_str()).await
 }

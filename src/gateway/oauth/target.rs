@@ -1,14 +1,12 @@
-//! Target of a sign-in: server, project and agent.
+//! Target of a sign-in: server, project and agent; errors of a sign-in.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use reqwest::Url;
 
 use super::credential_store::{CredentialFile, CredentialLabel, CredentialStore};
 use super::credentials::CredentialRecord;
-use super::error::SignInError;
-use super::token_source::TokenSource;
 use crate::catalog::{OAuthConfig, ServerLaunch};
 use crate::gateway::config::{HttpEndpoint, ServerEndpoint, ServerSpec, resolve};
 use crate::util::Redactor;
@@ -17,7 +15,7 @@ use crate::util::Redactor;
 pub(crate) struct SignInTarget {
     pub(crate) server: String,
     pub(crate) agent: Option<String>,
-    pub(crate) project: std::path::PathBuf,
+    pub(crate) project: PathBuf,
     pub(crate) url: Url,
     pub(crate) written_url: String,
     pub(crate) endpoint: HttpEndpoint,
@@ -38,8 +36,7 @@ impl SignInTarget {
             let reason = "it is a program on this machine".to_owned();
             return Err(SignInError::NotRequired { server: spec.name.clone(), reason });
         };
-        let lookup = |name: &str| std::env::var(name).ok();
-        let (resolved, hidden) = resolve(spec, root, &lookup).map_err(failed)?;
+        let (resolved, secrets) = resolve(spec, root).map_err(failed)?;
         let ServerEndpoint::Http(network) = resolved else {
             return Err(failed("it is no server on the network".to_owned()));
         };
@@ -60,7 +57,7 @@ impl SignInTarget {
             written_url: written.as_written().to_owned(),
             endpoint: network,
             oauth: spec.oauth.clone(),
-            secrets: hidden,
+            secrets,
         })
     }
 
@@ -76,17 +73,9 @@ impl SignInTarget {
         self.credential_file.clear(&lock).await.map_err(store)
     }
 
-    pub(crate) fn server(&self) -> &str {
-        &self.server
-    }
-
     /// Returns the command to sign in.
     pub(crate) fn login_command(&self) -> String {
         command(&self.server, self.agent.as_deref())
-    }
-
-    pub(crate) fn into_token_source(self) -> TokenSource {
-        TokenSource::new(self)
     }
 }
 
@@ -104,6 +93,45 @@ fn shell_quote(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Reason why a sign-in failed: one line, without secrets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SignInError {
+    /// The server does not require a sign-in.
+    #[error("`{server}` asks for no sign-in: {reason}")]
+    NotRequired {
+        server: String,
+        /// Evidence, for example that the server accepted a request without a token.
+        reason: String,
+    },
+    /// The metadata or response of the server failed a security check.
+    #[error("the sign-in of `{server}` is refused: {reason}")]
+    Refused {
+        server: String,
+        /// Failed check.
+        reason: String,
+    },
+    /// The user or the server declined.
+    #[error("`{server}` did not grant the sign-in: {reason}")]
+    Denied {
+        server: String,
+        /// Error from the redirect.
+        reason: String,
+    },
+    /// Failed for another reason.
+    #[error("signing in to `{server}` failed: {reason}")]
+    Failed {
+        server: String,
+        /// Cause, with secrets redacted.
+        reason: String,
+    },
+    /// The credentials cannot be stored or read.
+    #[error("STORE_UNAVAILABLE: {reason}")]
+    Store {
+        /// The file and its I/O, lock or format error, or the error of the keyring.
+        reason: String,
+    },
 }
 
 #[cfg(test)]

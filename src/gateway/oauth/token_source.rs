@@ -10,8 +10,7 @@ use tokio::time::timeout;
 
 use super::credentials::{CredentialRecord, CredentialSecrets};
 use super::endpoints::check_metadata;
-use super::error::SignInError;
-use super::target::SignInTarget;
+use super::target::{SignInError, SignInTarget};
 use crate::store::{DocumentLock, FileVersion, FormatNumber};
 use crate::util::{Mutex, Timestamp, now, one_line, shorten};
 

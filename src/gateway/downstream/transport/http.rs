@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::iter;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -52,15 +53,12 @@ pub(crate) async fn connect_sse(
         headers.insert(AUTHORIZATION, bearer_header(&token)?);
     }
     let opened = sse::connect(&place.url, headers, ended).await;
-    match opened {
-        Ok(pipes) => Ok(pipes),
-        Err(sse::SseOpenError { reason, unauthorized }) => {
-            if let Some(token_source) = token_source.filter(|_| unauthorized) {
-                token_source.note_sign_in_needed();
-            }
-            Err(reason)
+    opened.map_err(|error| {
+        if let Some(token_source) = token_source.filter(|_| error.unauthorized) {
+            token_source.note_sign_in_needed();
         }
-    }
+        error.reason
+    })
 }
 
 /// Delays before a broken event stream is resumed: 50 ms, 200 ms, 500 ms, then failure.
@@ -107,17 +105,11 @@ pub(crate) fn describe_transport_error(error: &dyn Error) -> String {
 
 /// Returns the message of an error and of all its causes.
 fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        let said = source.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        cause = source.source();
-    }
-    text
+    let causes = iter::successors(error.source(), |&cause| cause.source()).map(ToString::to_string);
+    causes.fold(error.to_string(), |text, cause| match text.contains(&cause) {
+        true => text,
+        false => format!("{text}: {cause}"),
+    })
 }
 
 /// Removes the URLs that reqwest adds to its errors: a URL can contain a secret.

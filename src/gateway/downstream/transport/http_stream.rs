@@ -15,8 +15,8 @@ use futures_util::{FutureExt, StreamExt};
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, CustomNotification, CustomRequest,
-    CustomResult, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerNotification,
-    ServerRequest, ServerResult,
+    CustomResult, ErrorData, JsonRpcMessage, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse,
+    RequestId, ServerJsonRpcMessage, ServerNotification, ServerRequest, ServerResult,
 };
 use rmcp::transport::Transport;
 use serde::Deserialize;
@@ -52,7 +52,7 @@ impl CarriedFrame {
 
 /// Outgoing half of a connection.
 pub(crate) struct HttpSink {
-    queue: mpsc::UnboundedSender<QueuedFrame>,
+    queue: mpsc::UnboundedSender<(Frame, LoadGuard)>,
     load: Arc<HttpLoad>,
 }
 
@@ -68,11 +68,6 @@ struct HttpLoad {
     requests: AtomicUsize,
     answers: AtomicUsize,
     sent: Notify,
-}
-
-struct QueuedFrame {
-    frame: Frame,
-    load: LoadGuard,
 }
 
 /// Bytes of one frame, in flight until dropped.
@@ -130,7 +125,7 @@ impl FrameSink for HttpSink {
             return Err(SendError::Full);
         }
         let load = LoadGuard::new(&self.load, kind, frame.as_bytes().len());
-        self.queue.send(QueuedFrame { frame, load }).map_err(|_| SendError::Closed)
+        self.queue.send((frame, load)).map_err(|_| SendError::Closed)
     }
 
     fn has_answer_room(&self) -> bool {
@@ -162,17 +157,16 @@ impl FrameStream for HttpStream {
 
 async fn drive(
     mut transport: impl Transport<RoleClient>,
-    mut frames: mpsc::UnboundedReceiver<QueuedFrame>,
+    mut frames: mpsc::UnboundedReceiver<(Frame, LoadGuard)>,
     to_client: mpsc::Sender<HttpMessage>,
 ) {
     let mut posts = FuturesUnordered::new();
     loop {
         tokio::select! {
             queued = frames.recv() => {
-                let Some(queued) = queued else { break };
-                if let Some(message) = to_rmcp(queued.frame) {
-                    let sending = transport.send(message.message);
-                    posts.push(post(sending, message.id, queued.load, to_client.clone()));
+                let Some((frame, load)) = queued else { break };
+                if let Some((message, id)) = to_rmcp(frame) {
+                    posts.push(post(transport.send(message), id, load, to_client.clone()));
                 }
             }
             Some(()) = posts.next(), if !posts.is_empty() => {}
@@ -237,14 +231,8 @@ struct MessageHead<'a> {
     method: Option<Cow<'a, str>>,
 }
 
-struct RmcpMessage {
-    message: ClientJsonRpcMessage,
-    /// Id of a request.
-    id: Option<u64>,
-}
-
-/// Converts a frame. Typed are only the messages that change the state of rmcp's transport, and answers.
-fn to_rmcp(frame: Frame) -> Option<RmcpMessage> {
+/// Converts a frame; the second value is the id of a request. Typed are only the messages that change the state of rmcp's transport, and answers.
+fn to_rmcp(frame: Frame) -> Option<(ClientJsonRpcMessage, Option<u64>)> {
     let head: MessageHead<'_> = serde_json::from_slice(frame.as_bytes()).ok()?;
     let id = head.id.and_then(|id| id.get().parse::<u64>().ok());
     let method = head.method.map(Cow::into_owned);
@@ -264,9 +252,9 @@ fn to_rmcp(frame: Frame) -> Option<RmcpMessage> {
             JsonRpcMessage::notification(ClientNotification::CustomNotification(notification))
         }
         (Some(_), _) => typed(&frame)?,
-        (None, _) => return typed(&frame).map(|message| RmcpMessage { message, id: None }),
+        (None, _) => return Some((typed(&frame)?, None)),
     };
-    Some(RmcpMessage { message, id })
+    Some((message, id))
 }
 
 /// Wraps the text of a server's message in an rmcp message of the same kind; `None` if it is no message with an id.
@@ -293,19 +281,19 @@ pub(crate) fn wrap_raw(text: &str) -> Option<ServerJsonRpcMessage> {
 /// Returns the text of a wrapped message; any other message is serialized.
 fn unwrap_raw(mut message: ServerJsonRpcMessage) -> Option<String> {
     let wrapped = match &mut message {
-        JsonRpcMessage::Response(response) => match &mut response.result {
-            ServerResult::CustomResult(result) => Some(&mut result.0),
-            _ => None,
-        },
-        JsonRpcMessage::Request(request) => match &mut request.request {
-            ServerRequest::CustomRequest(request) => request.params.as_mut(),
-            _ => None,
-        },
-        JsonRpcMessage::Notification(notification) => match &mut notification.notification {
-            ServerNotification::CustomNotification(notification) => notification.params.as_mut(),
-            _ => None,
-        },
-        JsonRpcMessage::Error(_) => None,
+        JsonRpcMessage::Response(JsonRpcResponse {
+            result: ServerResult::CustomResult(result),
+            ..
+        }) => Some(&mut result.0),
+        JsonRpcMessage::Request(JsonRpcRequest {
+            request: ServerRequest::CustomRequest(request),
+            ..
+        }) => request.params.as_mut(),
+        JsonRpcMessage::Notification(JsonRpcNotification {
+            notification: ServerNotification::CustomNotification(notification),
+            ..
+        }) => notification.params.as_mut(),
+        _ => None,
     };
     match wrapped.and_then(|wrapped| wrapped.get_mut(RAW_MESSAGE_KEY)).map(Value::take) {
         Some(Value::String(text)) => Some(text),

@@ -3,6 +3,8 @@
 //! One `GET` stays open: its first event names the URL for POST requests, later events are messages. Both directions
 //! are converted to JSON lines, so that the connection is handled like that of a stdio server.
 
+use std::error::Error;
+use std::iter;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -92,10 +94,7 @@ fn check_response(response: &Response) -> Result<(), String> {
 /// Describes an error without its URL, which can contain a secret.
 fn describe_error(error: &reqwest::Error) -> String {
     let what = if error.is_connect() { "no connection" } else { "the connection broke" };
-    let mut cause = std::error::Error::source(error);
-    while let Some(deeper) = cause.and_then(std::error::Error::source) {
-        cause = Some(deeper);
-    }
+    let cause = iter::successors(error.source(), |&cause| cause.source()).last();
     cause.map_or(what.to_owned(), |cause| format!("{what}: {cause}"))
 }
 
