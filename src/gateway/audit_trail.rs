@@ -13,7 +13,7 @@ use crate::audit::{AuditBatcher, AuditEntry, AuditLog, AuditOptions};
 use crate::identity::Caller;
 use crate::jsonrpc::LineJson;
 use crate::policy::{Decision, Verdict};
-use crate::telemetry::{CallCount, CallOutcome, CallSample, Metrics, MetricsReport};
+use crate::telemetry::{CallOutcome, CallSample, Metrics};
 use crate::util::RunId;
 
 /// Audit entry of a request whose outcome is not known yet.
@@ -55,8 +55,8 @@ impl AuditDraft {
 
 /// Writes audit entries of gateway requests and counts the requests.
 pub(crate) struct AuditTrail {
-    batcher: AuditBatcher,
-    metrics: Metrics,
+    pub(crate) batcher: AuditBatcher,
+    pub(crate) metrics: Metrics,
 }
 
 impl AuditTrail {
@@ -99,37 +99,11 @@ impl AuditTrail {
         error
     }
 
-    /// Writes an audit entry about an event that no request caused.
-    pub(crate) fn write_event(
-        &self,
-        operation: &'static str,
-        server: &str,
-        tool: Option<&str>,
-        reason: &str,
-    ) {
-        let mut line = AuditEntry::new(operation).with_target(server, tool);
-        line.reason = Some(reason.to_owned());
-        self.try_write(line);
-    }
-
     /// Writes an entry for which no answer waits, and ignores errors. Does not block.
     ///
     /// After a failed write, `ensure_writable` rejects the next request.
     pub(crate) fn try_write(&self, line: AuditEntry) {
         self.batcher.append_detached(line);
-    }
-
-    /// Waits until all entries are written or have failed.
-    pub(crate) async fn flush(&self) {
-        self.batcher.flush().await;
-    }
-
-    pub(crate) fn call_counts(&self) -> Vec<CallCount> {
-        self.metrics.calls()
-    }
-
-    pub(crate) fn metrics(&self) -> MetricsReport {
-        self.metrics.report()
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {

@@ -69,12 +69,12 @@ pub enum GatewayError {
         command: String,
     },
     /// The server has no such tool, or none that this agent may use.
-    #[error("server `{}` has no tool `{}`{}", name(server), name(tool), near_text(near))]
+    #[error("server `{}` has no tool `{}`{}", name(server), name(tool), near)]
     ToolNotFound {
         server: String,
         tool: String,
-        /// Similar tool names; only those that the agent may use.
-        near: Vec<String>,
+        /// End of the message with similar tool names; only those that the agent may use.
+        near: String,
     },
     /// No server that this agent may use has this resource or prompt.
     #[error("no server that you may use has the {}", name(what))]
@@ -238,7 +238,7 @@ impl GatewayError {
         tool: &str,
         visible: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        let near = nearest_names(tool, visible).into_iter().map(str::to_owned).collect();
+        let near = near_miss(tool, visible);
         Self::ToolNotFound { server: server.to_owned(), tool: tool.to_owned(), near }
     }
 
@@ -286,13 +286,6 @@ fn name(given: &str) -> String {
 
 /// Returns the names that may be meant by `wanted`, as the end of a message.
 pub(crate) fn near_miss<'a>(wanted: &str, visible: impl IntoIterator<Item = &'a str>) -> String {
-    near_text(&nearest_names(wanted, visible))
-}
-
-fn near_text(near: &[impl AsRef<str>]) -> String {
-    if near.is_empty() {
-        return String::new();
-    }
-    let near: Vec<String> = near.iter().map(|near| name(near.as_ref())).collect();
-    format!("; is `{}` meant?", near.join("` or `"))
+    let near: Vec<String> = nearest_names(wanted, visible).into_iter().map(name).collect();
+    if near.is_empty() { String::new() } else { format!("; is `{}` meant?", near.join("` or `")) }
 }

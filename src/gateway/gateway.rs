@@ -160,7 +160,7 @@ impl Gateway {
     pub async fn shutdown(&self) {
         self.shutdown_token.cancel();
         self.pool.close().await;
-        self.audit_trail.flush().await;
+        self.audit_trail.batcher.flush().await;
     }
 
     /// Returns a token that is cancelled at shutdown.

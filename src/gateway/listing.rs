@@ -9,6 +9,7 @@ use super::authorize::{GatewayPolicy, authorize};
 use super::error::GatewayError;
 use super::gateway::{Gateway, RequestIdentity};
 use super::server_view::ServerView;
+use crate::audit::AuditEntry;
 use crate::catalog::{Pinning, ServerLaunch};
 use crate::gateway::downstream::{DownstreamServer, Tool, ToolList};
 use crate::util::Pattern;
@@ -85,9 +86,10 @@ impl Gateway {
             let tools = changed.join("`, `");
             tracing::warn!(server = %server.key.server, "the definition changed of `{tools}`");
             for tool in &changed {
-                let said = "its definition differs from what was first seen";
-                let server = &server.key.server;
-                self.audit_trail.write_event("tool_changed", server, Some(tool), said);
+                let entry = AuditEntry::new("tool_changed");
+                let mut entry = entry.with_target(&server.key.server, Some(tool));
+                entry.reason = Some("its definition differs from what was first seen".to_owned());
+                self.audit_trail.try_write(entry);
             }
         }
         Ok(if strict { changed } else { Vec::new() })

@@ -219,12 +219,13 @@ impl ResourceCandidate {
             FeatureKind::ResourceTemplates => &self.templates,
             FeatureKind::Prompts => &None,
         };
-        let is_read = match (lookup, known) {
-            (LookupScope::Cached, Some(known)) => return Arc::clone(known),
-            (LookupScope::Cached, None) | (LookupScope::Reread, Some(_)) => self.is_running,
-            (LookupScope::Reread, None) => false,
-        };
-        if is_read { read_uris(&self.server, offer).await } else { Arc::default() }
+        match (lookup, known) {
+            (LookupScope::Cached, Some(known)) => Arc::clone(known),
+            (LookupScope::Cached, None) | (LookupScope::Reread, Some(_)) if self.is_running => {
+                read_uris(&self.server, offer).await
+            }
+            (LookupScope::Cached | LookupScope::Reread, _) => Arc::default(),
+        }
     }
 }
 

@@ -66,7 +66,7 @@ impl Gateway {
 
     /// Returns the number of calls per agent, server, tool and decision.
     pub fn call_counts(&self) -> Vec<CallCount> {
-        self.audit_trail.call_counts()
+        self.audit_trail.metrics.calls()
     }
 
     /// Returns the error of the last write to the audit log, if it failed.
@@ -101,7 +101,7 @@ impl Gateway {
     }
 
     fn visible_metrics(&self, sees: &dyn Fn(&str) -> bool) -> MetricsReport {
-        let mut report = self.audit_trail.metrics();
+        let mut report = self.audit_trail.metrics.report();
         report.servers.retain(|server, _| sees(server));
         report.tools.retain(|name, _| name.split_once('/').is_some_and(|(server, _)| sees(server)));
         report

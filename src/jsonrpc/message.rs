@@ -85,12 +85,7 @@ impl InvalidMessage {
 
     /// The error for valid JSON that is not a valid request.
     pub(crate) fn invalid_request(line: &[u8], sentence: &str) -> Self {
-        let message = format!("this is no valid request: {sentence}");
-        Self {
-            code: Self::INVALID_REQUEST,
-            message,
-            recovered: Box::new(RecoveredNames::recover(line)),
-        }
+        Self::new(line, Self::INVALID_REQUEST, format!("this is no valid request: {sentence}"))
     }
 
     /// The error for a request whose id is used by an active request.
@@ -113,12 +108,11 @@ impl InvalidMessage {
 
     /// The error for bytes that cannot be parsed as JSON.
     pub(crate) fn parse_error(line: &[u8], sentence: &str) -> Self {
-        let message = format!("the message cannot be read: {sentence}");
-        Self {
-            code: Self::PARSE_ERROR,
-            message,
-            recovered: Box::new(RecoveredNames::recover(line)),
-        }
+        Self::new(line, Self::PARSE_ERROR, format!("the message cannot be read: {sentence}"))
+    }
+
+    fn new(line: &[u8], code: i32, message: String) -> Self {
+        Self { code, message, recovered: Box::new(RecoveredNames::recover(line)) }
     }
 }
 
@@ -160,9 +154,7 @@ impl<'a> Message<'a> {
             return Err(InvalidMessage::parse_error(line, &sentence));
         }
         let envelope = serde_json::from_str::<Envelope<'_>>(text);
-        envelope
-            .map_err(|error| classify_error(text, &error))
-            .and_then(|envelope| envelope.into_message(line))
+        envelope.map_err(|error| classify_error(text, &error))?.into_message(line)
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod frame;
 mod frame_writer;
-mod ids;
 mod message;
 mod peer_message;
 mod recover;

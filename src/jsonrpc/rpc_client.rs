@@ -5,7 +5,9 @@
 //! passed or that were cancelled; the end of the stream ends all of them with [`RpcClientError::Gone`].
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -16,7 +18,6 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::frame::{Frame, LineJson};
-use super::ids::RequestIds;
 use super::message::Id;
 use super::peer_message::{PeerMessage, RpcError};
 use crate::util::{Mutex, RateLimiter};
@@ -28,6 +29,8 @@ const CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::fro
 /// Limit for unsolicited messages of a peer: 200 per 100 ms.
 const MAX_UNSOLICITED_MESSAGES: u32 = 200;
 const UNSOLICITED_WINDOW: Duration = Duration::from_millis(100);
+/// Largest id, 2^53 − 1: JavaScript servers read numbers as doubles.
+const MAX_REQUEST_ID: u64 = (1 << 53) - 1;
 const CANCELLED: &str = "notifications/cancelled";
 const PROGRESS: &str = "notifications/progress";
 
@@ -161,11 +164,8 @@ struct PendingRequest {
 }
 
 impl PendingRequest {
-    fn overdue(&self, now: Instant) -> Option<RpcClientError> {
-        if self.cancelled.as_ref().is_some_and(CancellationToken::is_cancelled) {
-            return Some(RpcClientError::Cancelled);
-        }
-        (self.deadline <= now).then_some(RpcClientError::Timeout)
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 }
 
@@ -368,10 +368,10 @@ impl RpcClient {
             // An earlier deadline ends the pause.
             let _ = timeout(pause, self.0.check_earlier.notified()).await;
             let (overdue, next_pause) = self.take_overdue(Instant::now());
-            for (id, request, error) in overdue {
-                let reason = match error {
-                    RpcClientError::Cancelled => "cancelled by the caller",
-                    _ => "the deadline passed",
+            for (id, request) in overdue {
+                let (error, reason) = match request.is_cancelled() {
+                    true => (RpcClientError::Cancelled, "cancelled by the caller"),
+                    false => (RpcClientError::Timeout, "the deadline passed"),
                 };
                 self.tell_cancelled(id, reason);
                 (request.on_reply)(Err(error));
@@ -384,17 +384,11 @@ impl RpcClient {
     }
 
     /// Takes the overdue requests and the time until the next check; `None` if nothing is pending any more.
-    fn take_overdue(&self, now: Instant) -> (Vec<OverdueRequest>, Option<Duration>) {
+    fn take_overdue(&self, now: Instant) -> (Vec<(u64, PendingRequest)>, Option<Duration>) {
         let mut pending = self.0.pending.lock();
-        let ids: Vec<_> = pending
-            .requests
-            .iter()
-            .filter_map(|(id, request)| Some((*id, request.overdue(now)?)))
-            .collect();
-        let overdue = ids.into_iter().filter_map(|(id, error)| {
-            pending.requests.remove(&id).map(|request| (id, request, error))
-        });
-        let overdue = overdue.collect();
+        let is_overdue =
+            |request: &PendingRequest| request.is_cancelled() || request.deadline <= now;
+        let overdue = pending.requests.extract_if(|_, request| is_overdue(request)).collect();
         let youngest = pending.requests.values().map(|request| request.started).max();
         let next_pause = youngest.map(|started| {
             let [shortest, longest] = CHECK_INTERVALS;
@@ -422,7 +416,22 @@ impl RpcClient {
     }
 }
 
-type OverdueRequest = (u64, PendingRequest, RpcClientError);
+/// Generator of unpredictable request ids: a counter, hashed with a random key (SipHash) and truncated to 53 bits.
+///
+/// Ids collide by chance after about 10^8 requests of one connection: a map of pending requests must skip ids in use.
+#[derive(Debug, Default)]
+pub(crate) struct RequestIds {
+    key: RandomState,
+    count: AtomicU64,
+}
+
+impl RequestIds {
+    /// Returns the id of the next request, at least 1.
+    pub(crate) fn next_id(&self) -> u64 {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        (self.key.hash_one(count) & MAX_REQUEST_ID).max(1)
+    }
+}
 
 /// Cancels a request whose future is dropped.
 struct CancelOnDrop {

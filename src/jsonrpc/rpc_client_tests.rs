@@ -268,6 +268,16 @@ async fn requests_are_answered_and_notifications_handled_in_order() {
     assert_eq!(peer.inbox.strays.load(Ordering::Relaxed), 2);
 }
 
+#[test]
+fn ids_fit_into_a_double_and_are_unordered() {
+    let (one, other) = (RequestIds::default(), RequestIds::default());
+    let ids: Vec<u64> = (0..1_000).map(|_| one.next_id()).collect();
+    assert!(ids.iter().all(|id| (1..=MAX_REQUEST_ID).contains(id)));
+    assert!(ids.windows(2).any(|pair| pair[0] > pair[1]), "no counter");
+    assert!(ids.iter().any(|id| *id > 1 << 50), "not from a small range");
+    assert!((0..1_000).all(|_| !ids.contains(&other.next_id())), "another key");
+}
+
 proptest! {
     /// CR and LF between the tokens of parameters and results never split a line.
     #[test]

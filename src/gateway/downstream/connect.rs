@@ -146,12 +146,9 @@ impl DownstreamServer {
                 self.set_state(ServerState::Ready { connection: ready, since: now(), failures });
                 self.watch_connection(&connection, opened).await;
             }
-            Err(unopened) => {
-                let (reason, needed) = match unopened {
-                    ConnectError::Failed(reason) => (reason, None),
-                    ConnectError::SignInNeeded(needed) => (needed.reason.clone(), Some(needed)),
-                };
-                let waiting = needed.zip(token_source).map(|(needed, token_source)| {
+            Err(ConnectError { reason, sign_in }) => {
+                let reason = sign_in.as_ref().map_or(reason, |needed| needed.reason.clone());
+                let waiting = sign_in.zip(token_source).map(|(needed, token_source)| {
                     // A refresh that was rejected during this attempt is part of this failure, not a new sign-in.
                     let seen = token_source.version().filter(|_| seen.is_some()).or(seen);
                     SignInPending { needed, token_source, seen_version: seen }

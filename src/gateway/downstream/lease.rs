@@ -27,7 +27,7 @@ impl ServerLease {
 
 impl Drop for ServerLease {
     fn drop(&mut self) {
-        if self.server.release_lease() == 0 && is_private(&self.server.key.scope) {
+        if self.server.release_lease() == 0 && self.server.key.scope.private_owner().is_some() {
             stop_when_idle(self.gateway.clone(), Arc::clone(&self.server));
         }
     }
@@ -77,13 +77,6 @@ impl Gateway {
             let _ = server.tools().await;
         });
         Some(lease)
-    }
-}
-
-fn is_private(scope: &ServerScope) -> bool {
-    match scope {
-        ServerScope::Private(_) | ServerScope::Run { .. } => true,
-        ServerScope::Shared | ServerScope::Agent(_) => false,
     }
 }
 

@@ -60,11 +60,9 @@ pub(crate) struct LogForwarder {
 
 impl LogForwarder {
     pub(crate) fn new(subscription: Arc<LogSubscription>) -> Self {
-        let said = RecentLogs {
-            rate_limiter: RateLimiter::new(MAX_MESSAGES_PER_SECOND, RATE_WINDOW),
-            dropped: 0,
-        };
-        Self { subscription, is_called: AtomicBool::new(false), recent: Mutex::new(said) }
+        let rate_limiter = RateLimiter::new(MAX_MESSAGES_PER_SECOND, RATE_WINDOW);
+        let recent = Mutex::new(RecentLogs { rate_limiter, dropped: 0 });
+        Self { subscription, is_called: AtomicBool::new(false), recent }
     }
 
     /// Notes an allowed call of the client.
@@ -103,8 +101,14 @@ impl LogForwarder {
         let mut said = self.recent.lock();
         let is_passed = said.rate_limiter.try_acquire()
             && params(server, message, hide).is_some_and(|said| listener(&said));
-        if !is_passed {
-            said.count_dropped(server);
+        said.dropped += u64::from(!is_passed);
+        // Powers of two, so that a flood of messages does not flood our log.
+        if !is_passed && said.dropped.is_power_of_two() {
+            tracing::warn!(
+                server,
+                count = said.dropped,
+                "log messages were not passed on to the client: too many, too long, or it does not read"
+            );
         }
     }
 }
@@ -129,19 +133,4 @@ fn params(
 struct RecentLogs {
     rate_limiter: RateLimiter,
     dropped: u64,
-}
-
-impl RecentLogs {
-    fn count_dropped(&mut self, server: &str) {
-        self.dropped += 1;
-        // Powers of two, so that a flood of messages does not flood our log.
-        if self.dropped.is_power_of_two() {
-            let count = self.dropped;
-            tracing::warn!(
-                server,
-                count,
-                "log messages were not passed on to the client: too many, too long, or it does not read"
-            );
-        }
-    }
 }

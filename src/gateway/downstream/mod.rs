@@ -2,7 +2,6 @@
 
 mod connect;
 mod connection;
-mod known_resources;
 mod lease;
 mod log_forwarder;
 mod notifications;

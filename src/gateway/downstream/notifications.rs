@@ -57,6 +57,8 @@ pub(crate) struct ServerInbox {
     pub(crate) forwarder: Option<Arc<LogForwarder>>,
     /// Number of lines that were not MCP messages; logged at powers of two.
     pub(crate) stray_lines: AtomicU64,
+    /// Number of rejected requests; logged at powers of two.
+    pub(crate) rejections: AtomicU64,
 }
 
 impl Inbound for ServerInbox {
@@ -68,7 +70,12 @@ impl Inbound for ServerInbox {
             "elicitation/create" => "elicitation",
             _ => "this request",
         };
-        self.log.log_rejected_request(asked);
+        let count = self.rejections.fetch_add(1, Ordering::Relaxed) + 1;
+        // Powers of two, so that a flood of requests does not flood the log.
+        if count.is_power_of_two() {
+            let server = &self.server;
+            tracing::warn!(%server, count, "refused {asked}, which the server asked for");
+        }
         let message = format!("{asked} is not available through the gateway");
         Err(RpcError { code: RpcError::METHOD_NOT_FOUND, message, data: None })
     }
@@ -120,20 +127,11 @@ pub(crate) struct ServerLogWriter {
     server: Arc<str>,
     secrets: Redactor,
     line_count: Arc<AtomicU32>,
-    rejections: Arc<AtomicU32>,
 }
 
 impl ServerLogWriter {
     pub(crate) fn new(server: Arc<str>, secrets: Redactor) -> Self {
-        Self { server, secrets, line_count: Arc::default(), rejections: Arc::default() }
-    }
-
-    /// Logs a rejected request of the server: the 1st, 2nd, 4th, 8th, … time.
-    fn log_rejected_request(&self, asked: &str) {
-        let count = self.rejections.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if count.is_power_of_two() {
-            tracing::warn!(server = %self.server, count, "refused {asked}, which the server asked for");
-        }
+        Self { server, secrets, line_count: Arc::default() }
     }
 
     /// Returns `text` with the secrets of the server redacted.
@@ -160,9 +158,7 @@ impl ServerLogWriter {
             tracing::warn!(target: "adjutant::downstream", "[{server}] writes too much; the rest is not logged");
         }
     }
-}
 
-impl ServerLogWriter {
     /// Returns a callback that splits stderr into lines and logs them, at most 8 KiB per line.
     pub(crate) fn into_stderr_callback(self) -> impl Fn(&[u8]) + Send + Sync + 'static {
         let line = Mutex::new(Vec::new());

@@ -47,11 +47,11 @@ pub(crate) struct ConnectRequest {
 }
 
 /// Reason for a failed connection attempt.
-pub(crate) enum ConnectError {
+pub(crate) struct ConnectError {
     /// One line, secrets redacted.
-    Failed(String),
-    /// A person has to sign in.
-    SignInNeeded(SignInNeeded),
+    pub(crate) reason: String,
+    /// Set if a person has to sign in.
+    pub(crate) sign_in: Option<SignInNeeded>,
 }
 
 impl ConnectRequest {
@@ -76,10 +76,8 @@ impl ConnectRequest {
             }
         };
         opened.map(Arc::new).map_err(|reason| {
-            match self.token_source.as_ref().and_then(|source| source.needed()) {
-                Some(needed) => ConnectError::SignInNeeded(needed),
-                None => ConnectError::Failed(self.secrets.redact(&reason)),
-            }
+            let sign_in = self.token_source.as_ref().and_then(|source| source.needed());
+            ConnectError { reason: self.secrets.redact(&reason), sign_in }
         })
     }
 
@@ -147,6 +145,7 @@ impl ConnectRequest {
             log: ServerLogWriter::new(Arc::clone(&self.server), self.secrets.clone()),
             forwarder: self.log_forwarder.clone(),
             stray_lines: AtomicU64::new(0),
+            rejections: AtomicU64::new(0),
         };
         tokio::spawn(run_reader(rpc_client.clone(), stream, inbox, life.clone()));
         let greeting = timeout(self.connect_timeout, handshake(&rpc_client)).await;

@@ -75,13 +75,10 @@ impl DownstreamRegistry {
         if let Some(server) = servers.get(&key) {
             return Arc::clone(server);
         }
-        let (announcements, voice) = match key.scope {
-            ServerScope::Shared | ServerScope::Agent(_) => (
-                Some(self.list_changed_sender.clone()),
-                Some(LogForwarder::new(Arc::clone(&self.log_relay))),
-            ),
-            ServerScope::Private(_) | ServerScope::Run { .. } => (None, None),
-        };
+        // Only shared servers notify clients.
+        let is_private = key.scope.private_owner().is_some();
+        let announcements = (!is_private).then(|| self.list_changed_sender.clone());
+        let voice = (!is_private).then(|| LogForwarder::new(Arc::clone(&self.log_relay)));
         let (spec, root) = (Arc::clone(spec), self.root.clone());
         let server = DownstreamServer::new(key.clone(), spec, root, announcements, voice);
         servers.insert(key, Arc::clone(&server));

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use super::super::error::GatewayError;
 use super::super::features::ListChanged;
 use super::connection::DownstreamConnection;
-use super::known_resources::{KnownResources, ListVersion};
 use super::log_forwarder::LogForwarder;
 use super::notifications::{ListChangeCounters, ListChanges};
 use super::state::{Backoff, ServerReport, ServerState};
@@ -23,6 +22,9 @@ use super::tools;
 use super::tools::ToolList;
 use crate::gateway::config::ServerSpec;
 use crate::util::Mutex;
+
+/// Lists above 4 MiB are not cached.
+const MAX_CACHED_BYTES: usize = 4 << 20;
 
 /// Set of callers that share a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +41,16 @@ pub enum ServerScope {
         /// `RunId` as text.
         run: String,
     },
+}
+
+impl ServerScope {
+    /// Returns the agent that owns a private server.
+    pub(crate) fn private_owner(&self) -> Option<&str> {
+        match self {
+            Self::Private(agent) | Self::Run { agent, .. } => Some(agent),
+            Self::Shared | Self::Agent(_) => None,
+        }
+    }
 }
 
 /// Key of a connection: scope, server and configuration.
@@ -104,11 +116,9 @@ impl DownstreamServer {
     ///
     /// A private server has pins of its own, under `agent/server`.
     pub(crate) fn pin_key(&self) -> String {
-        match &self.key.scope {
-            ServerScope::Shared | ServerScope::Agent(_) => self.key.server.clone(),
-            ServerScope::Private(agent) | ServerScope::Run { agent, .. } => {
-                format!("{agent}/{}", self.key.server)
-            }
+        match self.key.scope.private_owner() {
+            None => self.key.server.clone(),
+            Some(agent) => format!("{agent}/{}", self.key.server),
         }
     }
 
@@ -228,5 +238,56 @@ impl DownstreamServer {
         if let ServerState::Ready { connection, .. } = phase {
             connection.close().await;
         }
+    }
+}
+
+/// Version of a list: number of starts of the server and number of announced changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListVersion {
+    pub(crate) starts: u64,
+    pub(crate) changes: u64,
+}
+
+/// Cached list of URIs or URI templates.
+#[derive(Default)]
+pub(crate) struct KnownList(Mutex<Option<(ListVersion, Arc<[String]>)>>);
+
+impl KnownList {
+    /// Returns the list if it was read at this version.
+    pub(crate) fn get(&self, version: ListVersion) -> Option<Arc<[String]>> {
+        let known = self.0.lock();
+        known.as_ref().filter(|(read_in, _)| *read_in == version).map(|(_, uris)| Arc::clone(uris))
+    }
+
+    pub(crate) fn set(&self, version: ListVersion, uris: Arc<[String]>) {
+        let bytes: usize = uris.iter().map(String::len).sum();
+        let known = (bytes <= MAX_CACHED_BYTES).then_some((version, uris));
+        *self.0.lock() = known;
+    }
+}
+
+/// Cached resource URIs of a server, valid until its list changes or it is started again.
+///
+/// Without them, reading one resource would list the resources of all allowed servers and so start all of them. The URIs
+/// of a server that has ended are kept: they tell which server to start.
+#[derive(Default)]
+pub(crate) struct KnownResources {
+    pub(crate) uris: KnownList,
+    pub(crate) templates: KnownList,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_cached_for_one_version_unless_it_is_too_long() {
+        let (known, version) = (KnownList::default(), ListVersion { starts: 1, changes: 0 });
+        known.set(version, ["a://b".to_owned()].into());
+        assert_eq!(known.get(version).as_deref(), Some(&["a://b".to_owned()][..]));
+        assert_eq!(known.get(ListVersion { starts: 2, ..version }), None);
+        assert_eq!(known.get(ListVersion { changes: 1, ..version }), None);
+        known.set(version, ["x".repeat(MAX_CACHED_BYTES + 1)].into());
+        assert_eq!(known.get(version), None);
     }
 }

@@ -121,16 +121,14 @@ impl CredentialFile {
         secrets: &CredentialSecrets,
     ) -> Result<(), String> {
         let text = serde_json::to_string(secrets).map_err(|error| error.to_string())?;
-        match self.keyring.store(&self.id, &text).await {
-            Ok(true) => (record.kept_in, record.secrets) = (SecretStorage::Keyring, None),
-            Ok(false) => {
-                (record.kept_in, record.secrets) = (SecretStorage::File, Some(secrets.clone()));
-            }
-            Err(reason) => {
-                tracing::warn!("{reason}; the sign-in is kept in a private file instead");
-                (record.kept_in, record.secrets) = (SecretStorage::File, Some(secrets.clone()));
-            }
-        }
+        let in_keyring = self.keyring.store(&self.id, &text).await.unwrap_or_else(|reason| {
+            tracing::warn!("{reason}; the sign-in is kept in a private file instead");
+            false
+        });
+        (record.kept_in, record.secrets) = match in_keyring {
+            true => (SecretStorage::Keyring, None),
+            false => (SecretStorage::File, Some(secrets.clone())),
+        };
         let lock = Arc::clone(lock);
         self.run_file_work(move |document| match document.replace(&lock, &record) {
             Err(DocumentError::Unreadable(_)) => {
