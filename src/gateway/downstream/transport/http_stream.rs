@@ -326,7 +326,7 @@ mod tests {
     fn a_request_travels_as_its_frame() {
         let params = crate::jsonrpc::LineJson::parse(r#"{"n":1e400}"#.to_owned()).unwrap();
         let frame = Frame::request(7, "tools/call", &params, None);
-        let RmcpMessage { message, id } = to_rmcp(frame.clone()).unwrap();
+        let (message, id) = to_rmcp(frame.clone()).unwrap();
         let JsonRpcMessage::Request(request) = message else { panic!("{message:?}") };
         let ClientRequest::CustomRequest(request) = request.request else { panic!() };
         let raw = request.extensions.get::<CarriedFrame>().unwrap();
