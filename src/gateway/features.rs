@@ -88,7 +88,7 @@ impl FeatureKind {
     }
 
     /// Returns the result of the list method.
-    pub(crate) fn to_result(self, items: Value) -> Value {
+    pub(crate) fn to_result(self, items: &Value) -> Value {
         json!({ self.result_field(): items })
     }
 
@@ -144,12 +144,12 @@ impl Gateway {
             Err(error) => Err(error),
         };
         match self.audit_trail.record_value(draft, result).await {
-            Ok(items) => Ok(offer.to_result(items)),
+            Ok(items) => Ok(offer.to_result(&items)),
             // Many clients request every list on connect; without an agent id they get an empty list, not an error.
             Err(GatewayError::AgentNotResolved(_) | GatewayError::NoRules(_))
                 if who.agent_id.is_none() =>
             {
-                Ok(offer.to_result(json!([])))
+                Ok(offer.to_result(&json!([])))
             }
             Err(error) => Err(error),
         }

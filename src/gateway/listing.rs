@@ -133,11 +133,18 @@ fn add_metadata(shown: &mut Value, server: &DownstreamServer) {
         ServerLaunch::Shared => ("shared", None, None),
     };
     let state = server.report();
-    shown["transport"] = json!(transport);
-    shown["command"] = json!(command);
-    shown["url"] = json!(url);
-    shown["state"] = json!(state.state);
-    shown["retry_in_ms"] = json!(state.retry_in_ms);
+    set_field(shown, "transport", json!(transport));
+    set_field(shown, "command", json!(command));
+    set_field(shown, "url", json!(url));
+    set_field(shown, "state", json!(state.state));
+    set_field(shown, "retry_in_ms", json!(state.retry_in_ms));
+}
+
+/// Sets a field of a JSON object.
+pub(crate) fn set_field(object: &mut Value, name: &str, value: Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert(name.to_owned(), value);
+    }
 }
 
 /// Returns scheme, host and path of a URL. User info, query and fragment can contain a secret.

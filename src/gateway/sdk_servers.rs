@@ -22,6 +22,7 @@ use super::error::GatewayError;
 use super::execute::{OnResult, ToolCall, forward_progress};
 use super::features::{FeatureKind, ListKind};
 use super::gateway::{Gateway, RequestIdentity};
+use super::listing::set_field;
 use super::sdk_servers_open::connect_server;
 use super::server_view::{ServerView, list_items};
 use crate::catalog::{Agent, ServerLaunch};
@@ -146,12 +147,11 @@ impl SdkServers {
             Ok(Message::Response { .. }) => return None,
             Err(invalid) => return Some(invalid.response().into_json()),
         };
-        let answer = match &*method {
-            "tools/call" => self.call_tool(server, params, &id, tell).await,
-            _ => {
-                let result = self.handle_request(server, &method, value_of(params)).await;
-                result.map(|result| to_line_json(&result))
-            }
+        let answer = if method == "tools/call" {
+            self.call_tool(server, params, &id, tell).await
+        } else {
+            let result = self.handle_request(server, &method, value_of(params)).await;
+            result.map(|result| to_line_json(&result))
         };
         let frame = match answer {
             Ok(result) => Frame::result(&id, &result),
@@ -178,7 +178,7 @@ impl SdkServers {
             _ => match FeatureKind::of_list_method(method) {
                 Some(offer) => {
                     let items = self.list_features(server, offer).await?;
-                    Ok(offer.to_result(Value::Array(items)))
+                    Ok(offer.to_result(&Value::Array(items)))
                 }
                 None => Err(GatewayError::Downstream {
                     code: -32601,
@@ -214,14 +214,14 @@ impl SdkServers {
         {
             for list in ["resources", "prompts"] {
                 if connection.has_capability(list) {
-                    capabilities[list] = json!({ "listChanged": true });
+                    set_field(&mut capabilities, list, json!({ "listChanged": true }));
                 }
             }
             if let Some(instructions) = connection.instructions() {
-                introduction["instructions"] = json!(instructions);
+                set_field(&mut introduction, "instructions", json!(instructions));
             }
         }
-        introduction["capabilities"] = capabilities;
+        set_field(&mut introduction, "capabilities", capabilities);
         introduction
     }
 
@@ -402,7 +402,7 @@ fn list_changed(list: ListKind) -> Value {
 
 fn progress_message(token: Option<&Value>, news: ProgressNotificationParam) -> Value {
     let mut params = serde_json::to_value(news).unwrap_or_else(|_| json!({}));
-    params["progressToken"] = json!(token);
+    set_field(&mut params, "progressToken", json!(token));
     notification_value("notifications/progress", Some(params))
 }
 

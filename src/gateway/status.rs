@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::audit_trail::AuditDraft;
 use super::error::GatewayError;
 use super::gateway::{Gateway, RequestIdentity};
+use super::listing::set_field;
 use crate::catalog::Pinning;
 use crate::gateway::config::{ActiveConfig, ConfigFileReport};
 use crate::gateway::downstream::ServerScope;
@@ -55,8 +56,9 @@ impl Gateway {
     /// Returns the report about the files only, in the same format.
     fn files_report(&self) -> Value {
         let mut outline = self.report(&|_| false);
-        outline["metrics"] = json!({ "agents": {}, "servers": {}, "tools": {} });
-        outline["audit"] = json!({ "path": "", "problem": null });
+        let no_metrics = json!({ "agents": {}, "servers": {}, "tools": {} });
+        set_field(&mut outline, "metrics", no_metrics);
+        set_field(&mut outline, "audit", json!({ "path": "", "problem": null }));
         // Warnings contain names of servers.
         if let Some(remarks) = outline.pointer_mut("/reload_status/mcp_config/last_warnings") {
             *remarks = json!([]);
@@ -89,7 +91,7 @@ impl Gateway {
             let mut state = json!(server.report());
             match &server.key.scope {
                 ServerScope::Shared => {}
-                ServerScope::Agent(agent) => state["agent"] = json!(agent),
+                ServerScope::Agent(agent) => set_field(&mut state, "agent", json!(agent)),
                 ServerScope::Private(_) | ServerScope::Run { .. } => continue,
             }
             shown.push(state);
