@@ -68,11 +68,13 @@ fn agent_of(pid: i32) -> Option<String> {
     })
 }
 
-/// Returns the agent of a supervisor; `None` without the option, because hooks and MCP servers have supervisors, too.
+/// Returns the agent of a supervisor or of the relay of a sandbox; `None` without the option, because hooks and MCP servers have supervisors, too.
 fn supervised_agent(pid: i32) -> Option<String> {
     let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let is_supervisor = arguments.split(|byte| *byte == 0).nth(1) == Some(b"__keep");
-    is_supervisor.then(|| entry_after(&arguments, AGENT_OPTION))?
+    let command = arguments.split(|byte| *byte == 0).nth(1).unwrap_or_default();
+    // In a sandbox, the relay adopts what has detached itself.
+    let is_parent = command == b"__keep" || command == b"__relay";
+    is_parent.then(|| entry_after(&arguments, AGENT_OPTION))?
 }
 
 /// Returns the rest of the first NUL-separated entry that starts with `start` and is longer than it.

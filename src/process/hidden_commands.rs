@@ -1,4 +1,4 @@
-//! The hidden commands `__keep` and `__exec`, and the executable that provides them.
+//! The hidden commands (`__keep`, `__exec` and those of `sandbox`), and the executable that provides them.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+#[cfg(target_os = "linux")]
+use super::sandbox;
 use super::{exec_shim, supervisor};
 
 static SUPERVISOR_PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -18,6 +20,12 @@ pub(crate) fn run_hidden_command() -> Option<ExitCode> {
     match arguments.next()?.to_str()? {
         "__keep" => Some(supervisor::run()),
         "__exec" => Some(exec_shim::run(arguments)),
+        #[cfg(target_os = "linux")]
+        "__sandbox" => Some(sandbox::run_sandbox(arguments)),
+        #[cfg(target_os = "linux")]
+        "__relay" => Some(sandbox::run_relay(arguments)),
+        #[cfg(target_os = "linux")]
+        "__confine" => Some(sandbox::run_confine(arguments)),
         _ => None,
     }
 }

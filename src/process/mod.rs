@@ -15,6 +15,8 @@ mod identity;
 pub(crate) mod memory;
 mod orphans;
 mod proc_stat;
+#[cfg(target_os = "linux")]
+pub mod sandbox;
 mod shutdown;
 mod spawn;
 mod spec;
