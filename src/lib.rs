@@ -44,6 +44,8 @@ pub mod costs;
 
 pub mod telemetry;
 
+pub mod egress;
+
 // Orchestration.
 pub mod gateway;
 
