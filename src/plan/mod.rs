@@ -6,9 +6,16 @@ mod arguments;
 mod cli_features;
 mod environment;
 mod launch_plan;
+#[cfg(target_os = "linux")]
+mod sandbox;
 mod schema_hint;
 
 pub use cli_features::CliFeatures;
+#[cfg(target_os = "linux")]
+pub use sandbox::{
+    CLAUDE_INSIDE, OuterVariable, Placeholder, ProtectedAccess, ProtectedPath,
+    SandboxFacts, SandboxImpossible, SandboxPlan, SandboxSettings, plan_sandbox,
+};
 
 pub(crate) use environment::VariableSource;
 pub(crate) use launch_plan::{

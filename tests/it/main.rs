@@ -52,6 +52,8 @@ mod processes;
 mod progress;
 mod real_claude;
 mod refusals;
+#[cfg(target_os = "linux")]
+mod sandbox;
 mod serve;
 mod session_commands;
 mod session_store;

@@ -6,12 +6,14 @@
 
 mod bwrap;
 mod confine;
+mod path_state;
 mod probe;
 mod relay;
 pub(crate) mod seccomp;
 mod spec;
 
 pub use bwrap::sandboxed;
+pub use path_state::PathState;
 pub use probe::{SandboxRefusal, find_bwrap, probe};
 pub use spec::{Mount, MountKind, PortForward, SandboxLimits, SandboxSpec, SandboxVariable};
 
