@@ -5,9 +5,7 @@ use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::http_request::{
-    BadRequest, BodyLength, MAX_HEAD_BYTES, RequestHead, parse_chunk_size,
-};
+use super::http_request::{BadRequest, BodyLength, MAX_HEAD_BYTES, RequestHead, parse_chunk_size};
 
 /// Limit of a body. The Messages API accepts 32 MB.
 pub(crate) const MAX_BODY_BYTES: u64 = 64 << 20;
@@ -43,7 +41,8 @@ impl HttpConnection {
                 return Ok(Some(RequestHead::parse(&head)?));
             }
             // A head without CR would never end: it is refused as soon as it is seen.
-            let has_bare_line_feed = |pair: &[u8]| matches!(pair, [first, b'\n'] if *first != b'\r');
+            let has_bare_line_feed =
+                |pair: &[u8]| matches!(pair, [first, b'\n'] if *first != b'\r');
             if self.received.first() == Some(&b'\n') || rest.windows(2).any(has_bare_line_feed) {
                 return Err(BadRequest("a line does not end with CRLF").into());
             }
@@ -136,7 +135,7 @@ impl HttpConnection {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -185,11 +184,21 @@ pub(crate) struct ProxyAnswer {
 
 impl ProxyAnswer {
     pub(crate) fn bad_request(why: BadRequest) -> Self {
-        Self { status: 400, reason: "Bad Request", kind: "invalid_request_error", message: why.to_string() }
+        Self {
+            status: 400,
+            reason: "Bad Request",
+            kind: "invalid_request_error",
+            message: why.to_string(),
+        }
     }
 
     pub(crate) fn forbidden(message: &str) -> Self {
-        Self { status: 403, reason: "Forbidden", kind: "permission_error", message: message.to_owned() }
+        Self {
+            status: 403,
+            reason: "Forbidden",
+            kind: "permission_error",
+            message: message.to_owned(),
+        }
     }
 
     /// The login outside cannot be used: `claude` does not try again.

@@ -65,10 +65,7 @@ impl RequestHead {
     }
 }
 
-fn values<'a>(
-    headers: &'a [(String, Vec<u8>)],
-    name: &'a str,
-) -> impl Iterator<Item = &'a [u8]> {
+fn values<'a>(headers: &'a [(String, Vec<u8>)], name: &'a str) -> impl Iterator<Item = &'a [u8]> {
     headers.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_slice())
 }
 
@@ -105,10 +102,13 @@ fn parse_request_line(line: &[u8]) -> Result<(String, String), BadRequest> {
 }
 
 fn parse_header(line: &[u8]) -> Result<(String, Vec<u8>), BadRequest> {
-    let colon = line.iter().position(|byte| *byte == b':').ok_or(BadRequest("a header has no colon"))?;
+    let colon =
+        line.iter().position(|byte| *byte == b':').ok_or(BadRequest("a header has no colon"))?;
     let (name, value) = line.split_at(colon);
     if name.is_empty() || !name.iter().all(|byte| is_token_byte(*byte)) {
-        return Err(BadRequest("the name of a header has other characters than letters, digits and signs"));
+        return Err(BadRequest(
+            "the name of a header has other characters than letters, digits and signs",
+        ));
     }
     let value = value.get(1..).unwrap_or_default();
     let is_text = |byte: &u8| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f);
@@ -164,8 +164,12 @@ mod tests {
 
     #[test]
     fn an_ordinary_head_is_parsed() {
-        let head = parse("Content-Length: 12\r\nX-Key:\t a b \r\nConnection: Close, X-Hop\r\n").unwrap();
-        assert_eq!((head.method.as_str(), head.target.as_str()), ("POST", "/v1/messages?beta=true"));
+        let head =
+            parse("Content-Length: 12\r\nX-Key:\t a b \r\nConnection: Close, X-Hop\r\n").unwrap();
+        assert_eq!(
+            (head.method.as_str(), head.target.as_str()),
+            ("POST", "/v1/messages?beta=true")
+        );
         assert_eq!(head.body, BodyLength::Known(12));
         assert_eq!(head.values("x-key").collect::<Vec<_>>(), [b"a b"]);
         assert_eq!(head.connection_options().collect::<Vec<_>>(), ["close", "x-hop"]);

@@ -11,14 +11,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::process::{
-    CommandEnd, ProcessEnd, ProcessSpec, SymlinkPolicy, run_command,
-};
+use crate::process::{CommandEnd, ProcessEnd, ProcessSpec, SymlinkPolicy, run_command};
 use crate::store::read_bounded;
 use crate::util::RunId;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
-const HELPER_TIMEOUT: Duration = Duration::from_secs(60);
+const HELPER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Age from which the helper is run again, as in Claude Code.
 const HELPER_MAX_AGE: Duration = Duration::from_mins(5);
 const MAX_KEY_BYTES: u64 = 64 << 10;
@@ -55,8 +53,12 @@ impl ModelLogin {
             ("CLAUDE_CODE_USE_VERTEX", "Google Vertex AI"),
             ("CLAUDE_CODE_USE_FOUNDRY", "Microsoft Foundry"),
         ] {
-            if value(name).is_some_and(|value| !["0", "false", "no", "off"].contains(&value.as_str())) {
-                return Err(format!("{cloud} signs requests in the process of `claude`, with keys that a sandbox must not have ({name} is set)"));
+            if value(name)
+                .is_some_and(|value| !["0", "false", "no", "off"].contains(&value.as_str()))
+            {
+                return Err(format!(
+                    "{cloud} signs requests in the process of `claude`, with keys that a sandbox must not have ({name} is set)"
+                ));
             }
         }
         let (api_key, auth_token) = (value("ANTHROPIC_API_KEY"), value("ANTHROPIC_AUTH_TOKEN"));
@@ -76,7 +78,10 @@ impl ModelLogin {
         let file = config_dir.join(".credentials.json");
         match file.is_file() {
             true => Ok(Self::SignIn { file }),
-            false => Err("there is no login: set ANTHROPIC_API_KEY, or run `claude setup-token`".to_owned()),
+            false => {
+                Err("there is no login: set ANTHROPIC_API_KEY, or run `claude setup-token`"
+                    .to_owned())
+            }
         }
     }
 
@@ -91,7 +96,10 @@ impl ModelLogin {
             }
             Self::Helper { .. } => vec![api_key],
             Self::OauthToken(_) | Self::SignIn { .. } => {
-                vec![("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-not-the-real-token-adjutant-replaces-it")]
+                vec![(
+                    "CLAUDE_CODE_OAUTH_TOKEN",
+                    "sk-ant-oat01-not-the-real-token-adjutant-replaces-it",
+                )]
             }
         }
     }
@@ -246,7 +254,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(".credentials.json");
         let at = |now: u64| access_token(&file, UNIX_EPOCH + Duration::from_millis(now));
-        fs::write(&file, r#"{"claudeAiOauth": {"accessToken": "real", "expiresAt": 1000}}"#).unwrap();
+        fs::write(&file, r#"{"claudeAiOauth": {"accessToken": "real", "expiresAt": 1000}}"#)
+            .unwrap();
         assert_eq!(at(999), Ok("real".into()));
         assert!(at(1000).unwrap_err().contains("claude setup-token"));
         fs::write(&file, "{}").unwrap();

@@ -139,7 +139,8 @@ async fn answer(
         BodyLength::Known(length) => length.min(MAX_BODY_BYTES).div_ceil(1024),
         BodyLength::Chunked => MAX_BODY_BYTES / 1024,
     };
-    let permits = shared.bodies.acquire_many(u32::try_from(permits).unwrap_or(MAX_BODIES_KIB)).await;
+    let permits =
+        shared.bodies.acquire_many(u32::try_from(permits).unwrap_or(MAX_BODIES_KIB)).await;
     let body = match connection.read_body(head.body).await {
         Ok(body) => body,
         Err(ReadError::Io(error)) => return Err(error),

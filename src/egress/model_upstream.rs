@@ -105,7 +105,8 @@ fn build_client(value: &impl Fn(&str) -> Option<String>) -> Result<Client, Strin
     }
     for name in CA_VARIABLES {
         let Some(file) = value(name) else { continue };
-        let unusable = |error: String| format!("the certificates of {name} cannot be used: {error}");
+        let unusable =
+            |error: String| format!("the certificates of {name} cannot be used: {error}");
         let pem = read_bounded(file.as_ref(), MAX_CA_BYTES).map_err(|e| unusable(e.to_string()))?;
         let certificates =
             Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error.to_string()))?;
@@ -133,12 +134,15 @@ fn forwarded_headers(head: &RequestHead) -> Result<HeaderMap, String> {
     let hop_by_hop: Vec<String> = head.connection_options().collect();
     let mut headers = HeaderMap::new();
     for (name, value) in &head.headers {
-        if DROPPED.contains(&name.as_str()) || name.starts_with("proxy-") || hop_by_hop.contains(name) {
+        if DROPPED.contains(&name.as_str())
+            || name.starts_with("proxy-")
+            || hop_by_hop.contains(name)
+        {
             continue;
         }
-        let refused = |_| "a header cannot be forwarded".to_owned();
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refused(()))?;
-        headers.append(name, HeaderValue::from_bytes(value).map_err(|_| refused(()))?);
+        let refused = || "a header cannot be forwarded".to_owned();
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refused())?;
+        headers.append(name, HeaderValue::from_bytes(value).map_err(|_| refused())?);
     }
     Ok(headers)
 }
@@ -160,14 +164,20 @@ mod tests {
             Expect: 100-continue\r\nanthropic-beta: a\r\nanthropic-beta: b\r\nanthropic-version: 1\r\n\r\n";
         let head = RequestHead::parse(head.as_bytes()).unwrap();
         let headers = forwarded_headers(&head).unwrap();
-        let names: Vec<_> = headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+        let names: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
+            .collect();
         assert_eq!(names, ["anthropic-beta=a", "anthropic-beta=b"]);
     }
 
     #[test]
     fn custom_headers_are_lines() {
         let headers = parse_custom_headers("X-Team: a: b\n\n X-Other:c\n").unwrap();
-        assert_eq!((headers["x-team"].as_bytes(), headers["x-other"].as_bytes()), (&b"a: b"[..], &b"c"[..]));
+        assert_eq!(
+            (headers["x-team"].as_bytes(), headers["x-other"].as_bytes()),
+            (&b"a: b"[..], &b"c"[..])
+        );
         assert!(parse_custom_headers("no colon").is_err());
     }
 

@@ -256,10 +256,14 @@ fn named_folder(
     let working_dir = PathState::Folder { real: facts.working_dir.clone() };
     let known = facts.named.get(&path).or((path == facts.working_dir).then_some(&working_dir));
     let real = match (known, access) {
-        (Some(PathState::Folder { real }), _) | (Some(PathState::File { real }), Access::Read) => real,
+        (Some(PathState::Folder { real }), _) | (Some(PathState::File { real }), Access::Read) => {
+            real
+        }
         // `claude` writes a new file beside the old one.
         (Some(PathState::File { .. }), Access::Write) => {
-            return impossible(format!("`{text}` in `{key}` is a file: only folders can be writable"));
+            return impossible(format!(
+                "`{text}` in `{key}` is a file: only folders can be writable"
+            ));
         }
         (Some(PathState::Link { target }), _) => target,
         (Some(PathState::Missing) | None, _) => {
@@ -334,7 +338,11 @@ fn system_mounts(facts: &SandboxFacts) -> Vec<Mount> {
         Mount::new("/dev/shm", empty(0o1777, SHM_BYTES), "shared memory"),
         Mount::new("/tmp", empty(0o1777, TMP_BYTES), "a private folder for temporary files"),
         Mount::new("/var", MountKind::Folder { mode: 0o755 }, "holds /var/tmp"),
-        Mount::new("/var/tmp", MountKind::Link { target: "/tmp".into() }, "a private folder for temporary files"),
+        Mount::new(
+            "/var/tmp",
+            MountKind::Link { target: "/tmp".into() },
+            "a private folder for temporary files",
+        ),
     ]);
     mounts
 }
@@ -349,7 +357,11 @@ fn private_mounts(facts: &SandboxFacts) -> Vec<Mount> {
     ];
     if let Some(state) = &facts.claude_state {
         let kind = MountKind::Copy { content: state.clone() };
-        mounts.push(Mount::new(claude.join(".claude.json"), kind, "Claude Code starts faster with it"));
+        mounts.push(Mount::new(
+            claude.join(".claude.json"),
+            kind,
+            "Claude Code starts faster with it",
+        ));
     }
     if let Some(source) = &facts.transcripts {
         let kind = MountKind::Writable { source: source.clone() };
@@ -531,9 +543,9 @@ fn variables(facts: &SandboxFacts, folders: &[ExposedFolder]) -> Vec<SandboxVari
             None => variable.name == **pattern,
         };
         let own = ["PATH", "HOME", "USER", "LOGNAME", "SHELL"];
-        !MODEL_VARIABLES.iter().any(|pattern| named(&pattern))
-            && !(variable.is_inherited && OUTSIDE_ONLY.iter().any(|pattern| named(&pattern)))
-            && !(variable.is_inherited && own.contains(&variable.name.as_str()))
+        let is_dropped = variable.is_inherited
+            && (OUTSIDE_ONLY.iter().any(named) || own.contains(&variable.name.as_str()));
+        !is_dropped && !MODEL_VARIABLES.iter().any(named)
     };
     let mut variables: BTreeMap<&str, SandboxVariable> = BTreeMap::new();
     let path = inner_path(facts, folders);

@@ -122,7 +122,10 @@ fn one_writable_folder_in_a_readable_project() {
         read: vec![],
     };
     let plan = plan(&settings, &facts);
-    assert_eq!(below(&plan, "/work/p/src"), ["/work/p/src rw", "/work/p/src/secret empty", "/work/p/src/secret seal"]);
+    assert_eq!(
+        below(&plan, "/work/p/src"),
+        ["/work/p/src rw", "/work/p/src/secret empty", "/work/p/src/secret seal"]
+    );
     assert_eq!(plan.placeholders, []);
 }
 
@@ -153,16 +156,31 @@ fn no_login_proxy_or_cloud_account_is_inside() {
         is_inherited,
     };
     facts.environment = [
-        "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS", "AWS_PROFILE", "HTTPS_PROXY",
-        "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_ID", "SSL_CERT_FILE", "TMPDIR", "HOME", "ANTHROPIC_MODEL", "TZ",
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_CUSTOM_HEADERS",
+        "AWS_PROFILE",
+        "HTTPS_PROXY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "AZURE_CLIENT_ID",
+        "SSL_CERT_FILE",
+        "TMPDIR",
+        "HOME",
+        "ANTHROPIC_MODEL",
+        "TZ",
     ]
     .map(|name| outer(name, true))
     .into();
     facts.environment.extend(["ANTHROPIC_AUTH_TOKEN", "AWS_REGION"].map(|name| outer(name, false)));
     facts.dummy_login = vec![("ANTHROPIC_API_KEY", "dummy")];
     let plan = plan(&SandboxSettings::workspace(), &facts);
-    let real: Vec<_> = plan.spec.variables.iter().filter(|v| v.value == "real").map(|v| v.name.as_str()).collect();
-    assert_eq!(real, ["ANTHROPIC_MODEL", "AWS_REGION", "TZ"], "what the author wrote stays, except the login");
+    let real: Vec<_> =
+        plan.spec.variables.iter().filter(|v| v.value == "real").map(|v| v.name.as_str()).collect();
+    assert_eq!(
+        real,
+        ["ANTHROPIC_MODEL", "AWS_REGION", "TZ"],
+        "what the author wrote stays, except the login"
+    );
     let key = plan.spec.variables.iter().find(|v| v.name == "ANTHROPIC_API_KEY").unwrap();
     assert_eq!(key.value, "dummy");
 }
@@ -188,7 +206,8 @@ fn folders_that_would_undo_the_sandbox_are_refused(text: &str) -> String {
         facts.named.insert(path, state);
     }
     let why = plan_sandbox(&settings, &facts).unwrap_err().to_string();
-    let at = why.find(" is `").or_else(|| why.find(" is a f")).or_else(|| why.find(" does")).unwrap();
+    let at =
+        why.find(" is `").or_else(|| why.find(" is a f")).or_else(|| why.find(" does")).unwrap();
     let rest = &why[at + 1..];
     rest.split_once(", ").map_or(&rest[..10], |(short, _)| short).to_owned()
 }
@@ -232,7 +251,7 @@ proptest! {
         let Ok(plan) = plan_sandbox(&settings, &facts) else { return Ok(()) };
         for path in ["/work/p/agents/main/agent.md", "/work/p/data/audit.jsonl", "/home/u/.ssh/id"] {
             let mounts = plan.spec.mounts.iter().filter(|mount| Path::new(path).starts_with(&mount.path));
-            let last = mounts.filter(|mount| mount.kind != MountKind::Seal).last();
+            let last = mounts.rev().find(|mount| mount.kind != MountKind::Seal);
             let is_writable = matches!(last.map(|mount| &mount.kind), Some(MountKind::Writable { .. }));
             prop_assert!(!is_writable, "{path}: {last:?}");
         }

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,11 @@ struct SandboxOrder {
 /// # Errors
 ///
 /// If a path of the sandbox is not UTF-8.
-pub fn sandboxed(process: ProcessSpec, bwrap: &Path, spec: &SandboxSpec) -> io::Result<ProcessSpec> {
+pub fn sandboxed(
+    process: ProcessSpec,
+    bwrap: &Path,
+    spec: &SandboxSpec,
+) -> io::Result<ProcessSpec> {
     let order = SandboxOrder { bwrap: bwrap.to_path_buf(), spec: spec.clone() };
     let order = serde_json::to_string(&order)?;
     let own = ["__sandbox".into(), process.program.into_os_string()];
@@ -124,13 +128,14 @@ fn relay_command(spec: &SandboxSpec) -> Vec<OsString> {
         text.push(&forward.socket);
         text
     });
-    let own = [spec.relay.clone().into(), "__relay".into(), format!("--agent={}", spec.agent).into()];
+    let own =
+        [spec.relay.clone().into(), "__relay".into(), format!("--agent={}", spec.agent).into()];
     own.into_iter().chain(forwards).chain(["--".into()]).collect()
 }
 
 /// Creates a file in memory that is inherited by bwrap, and returns its number.
 fn memory_file(content: &[u8]) -> io::Result<RawFd> {
-    let mut file = File::from(OwnedFd::from(memfd_create(c"sandbox", MemfdFlags::empty())?));
+    let mut file = File::from(memfd_create(c"sandbox", MemfdFlags::empty())?);
     file.write_all(content)?;
     file.rewind()?;
     Ok(file.into_raw_fd())
@@ -200,7 +205,8 @@ mod tests {
             Ok(RawFd::try_from(files.len()).unwrap() + 9)
         };
         let options = options(spec, &mut add_file).unwrap();
-        let words: Vec<_> = options.iter().skip(ISOLATION.len()).map(|o| o.to_string_lossy()).collect();
+        let words: Vec<_> =
+            options.iter().skip(ISOLATION.len()).map(|o| o.to_string_lossy()).collect();
         (words.join(" "), files)
     }
 

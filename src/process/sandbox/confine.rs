@@ -21,7 +21,10 @@ const EXIT_NOT_EXECUTABLE: u8 = 127;
 /// Runs `__confine PARENT PROGRAM ARGUMENT…`; returns only on failure.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Err(error) = execute(arguments);
-    let _ = writeln!(io::stderr(), "adjutant: the program in the sandbox could not be started: {error}");
+    let _ = writeln!(
+        io::stderr(),
+        "adjutant: the program in the sandbox could not be started: {error}"
+    );
     ExitCode::from(EXIT_NOT_EXECUTABLE)
 }
 

@@ -8,10 +8,16 @@ use std::{fs, io};
 pub enum PathState {
     Missing,
     /// The path itself is a symbolic link.
-    Link { target: PathBuf },
+    Link {
+        target: PathBuf,
+    },
     /// With the path after all links above it are resolved.
-    File { real: PathBuf },
-    Folder { real: PathBuf },
+    File {
+        real: PathBuf,
+    },
+    Folder {
+        real: PathBuf,
+    },
 }
 
 /// Folders and files of the system that programs need. Systems have some of them only.

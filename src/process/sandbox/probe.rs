@@ -40,7 +40,12 @@ pub fn find_bwrap(named: Option<&Path>, path: Option<&OsStr>) -> Result<PathBuf,
 /// Starts `program` in the sandbox `spec` and waits until it has exited with status 0.
 ///
 /// `spec` has to be that of a real run, so that everything which can be refused is tried.
-pub async fn probe(bwrap: &Path, spec: &SandboxSpec, program: &Path, arguments: &[&str]) -> Result<(), SandboxRefusal> {
+pub async fn probe(
+    bwrap: &Path,
+    spec: &SandboxSpec,
+    program: &Path,
+    arguments: &[&str],
+) -> Result<(), SandboxRefusal> {
     let process = ProcessSpec {
         label: "sandbox-probe".to_owned(),
         run: RunId::new(),
@@ -50,14 +55,17 @@ pub async fn probe(bwrap: &Path, spec: &SandboxSpec, program: &Path, arguments: 
         working_dir: "/".into(),
         symlinks: SymlinkPolicy::Follow,
     };
-    let refused = |reason: String| SandboxRefusal { advice: advice(&reason, &os_release()), reason };
+    let refused =
+        |reason: String| SandboxRefusal { advice: advice(&reason, &os_release()), reason };
     let process = sandboxed(process, bwrap, spec).map_err(|error| refused(error.to_string()))?;
     let output = run_command(process, Vec::new(), PROBE_TIMEOUT, 1 << 16)
         .await
         .map_err(|error| refused(error.to_string()))?;
     match output.end {
         CommandEnd::Exited(ProcessEnd::Exited(0)) => Ok(()),
-        CommandEnd::TimedOut => Err(refused(format!("the probe took longer than {PROBE_TIMEOUT:?}"))),
+        CommandEnd::TimedOut => {
+            Err(refused(format!("the probe took longer than {PROBE_TIMEOUT:?}")))
+        }
         CommandEnd::Exited(end) => {
             let said = output.stderr.trim().trim_end_matches('.');
             Err(refused(match said {
@@ -74,9 +82,9 @@ fn os_release() -> String {
 
 /// Returns the value of `ID` and `ID_LIKE` of `/etc/os-release`.
 fn distributions(os_release: &str) -> Vec<&str> {
-    let values = os_release.lines().filter_map(|line| {
-        line.strip_prefix("ID=").or_else(|| line.strip_prefix("ID_LIKE="))
-    });
+    let values = os_release
+        .lines()
+        .filter_map(|line| line.strip_prefix("ID=").or_else(|| line.strip_prefix("ID_LIKE=")));
     values.flat_map(|value| value.trim_matches('"').split_whitespace()).collect()
 }
 
@@ -94,7 +102,9 @@ fn install_advice(os_release: &str) -> String {
     .find(|(names, _)| names.iter().any(|name| known.contains(name)));
     match command {
         Some((_, command)) => format!("Install it with `{command}`, or name it in ADJUTANT_BWRAP"),
-        None => "Install the package `bubblewrap`, or name its program in ADJUTANT_BWRAP".to_owned(),
+        None => {
+            "Install the package `bubblewrap`, or name its program in ADJUTANT_BWRAP".to_owned()
+        }
     }
 }
 
@@ -102,7 +112,8 @@ fn install_advice(os_release: &str) -> String {
 fn advice(reason: &str, os_release: &str) -> String {
     let known = distributions(os_release);
     let has = |text: &str| reason.contains(text);
-    if has("No permissions to create new namespace") || has("setting up uid map: Permission denied") {
+    if has("No permissions to create new namespace") || has("setting up uid map: Permission denied")
+    {
         return match () {
             () if known.contains(&"ubuntu") => {
                 "Ubuntu 24.04 and later forbid it by AppArmor: add a profile for bwrap with `userns,`, or set \
@@ -127,7 +138,8 @@ fn advice(reason: &str, os_release: &str) -> String {
         return "Update bubblewrap: version 0.8 or later is needed".to_owned();
     }
     if has("Can't find source path") || has("Can't create file at") {
-        return "A path of the sandbox is gone: try again, and look at `sandbox` in its agent.md".to_owned();
+        return "A path of the sandbox is gone: try again, and look at `sandbox` in its agent.md"
+            .to_owned();
     }
     "Run `adjutant doctor`, and see docs/how-to/sandbox.md".to_owned()
 }

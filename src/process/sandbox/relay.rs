@@ -135,7 +135,7 @@ fn spawn(program: impl Iterator<Item = OsString>) -> io::Result<Pid> {
 
 /// Gives up stdin and stdout: the other side must see their end when the program closes them.
 fn release_standard_streams() -> io::Result<()> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let null = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     Ok(())

@@ -114,8 +114,7 @@ const NAMESPACE_FLAGS: [i32; 7] = [
 ];
 
 /// Families of sockets that a program may create. Packets, virtual machines, cryptography and others are refused.
-const SOCKET_FAMILIES: [i32; 4] =
-    [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+const SOCKET_FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
 /// Set-user-ID and set-group-ID: on the host such a file would run as the user of Adjutant.
 const SETUID: u64 = 0o4000;
@@ -136,29 +135,30 @@ pub(crate) fn filters() -> io::Result<Vec<BpfProgram>> {
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, architecture);
         programs.push(filter.and_then(BpfProgram::try_from).map_err(io::Error::other)?);
     }
-    programs.extend(other_numbers());
+    #[cfg(target_arch = "x86_64")]
+    programs.push(other_numbers());
     Ok(programs)
 }
 
 /// Encodes a filter as `struct sock_filter[]`, as bwrap reads it.
 pub(crate) fn to_bytes(program: &BpfProgram) -> Vec<u8> {
     let encode = |step: &seccompiler::sock_filter| {
-        let [a, b] = step.code.to_ne_bytes();
-        let [c, d, e, f] = step.k.to_ne_bytes();
-        [a, b, step.jt, step.jf, c, d, e, f]
+        let jumps = [step.jt, step.jf];
+        step.code.to_ne_bytes().into_iter().chain(jumps).chain(step.k.to_ne_bytes())
     };
     program.iter().flat_map(encode).collect()
 }
 
 fn forbidden() -> io::Result<Rules> {
-    let mut rules: Rules = FORBIDDEN.iter().chain(FORBIDDEN_HERE).map(|&call| (call, vec![])).collect();
+    let mut rules: Rules =
+        FORBIDDEN.iter().chain(FORBIDDEN_HERE).map(|&call| (call, vec![])).collect();
     for flag in NAMESPACE_FLAGS {
         let flag = u64::from(flag.unsigned_abs());
         deny(&mut rules, libc::SYS_clone, vec![has_bits(0, flag)?])?;
     }
     // Terminal input on behalf of the user. The kernel looks at the low 32 bits only.
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
-        deny(&mut rules, libc::SYS_ioctl, vec![is_equal(1, request as u64)?])?;
+        deny(&mut rules, libc::SYS_ioctl, vec![is_equal(1, request)?])?;
     }
     let other_than = |value| condition(0, SeccompCmpOp::Ne, value);
     let layout = vec![other_than(0)?, other_than(u64::from(u32::MAX))?];
@@ -179,8 +179,12 @@ fn forbidden() -> io::Result<Rules> {
 
 /// Calls with a file mode, and the position of the mode.
 fn mode_arguments() -> Vec<(i64, u8)> {
-    let mut calls =
-        vec![(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_mknodat, 2), (libc::SYS_mkdirat, 2)];
+    let mut calls = vec![
+        (libc::SYS_fchmod, 1),
+        (libc::SYS_fchmodat, 2),
+        (libc::SYS_mknodat, 2),
+        (libc::SYS_mkdirat, 2),
+    ];
     #[cfg(target_arch = "x86_64")]
     calls.extend([
         (libc::SYS_chmod, 1),
@@ -229,12 +233,13 @@ fn is_equal(argument: u8, value: u64) -> io::Result<SeccompCondition> {
 }
 
 fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
-    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value).map_err(io::Error::other)
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+        .map_err(io::Error::other)
 }
 
 /// Refuses the numbers of the x32 system calls with ENOSYS: they are the same calls under other numbers.
 #[cfg(target_arch = "x86_64")]
-fn other_numbers() -> Option<BpfProgram> {
+fn other_numbers() -> BpfProgram {
     const FIRST_X32_NUMBER: u32 = 0x4000_0000;
     let step = |code: u32, jt, jf, k| seccompiler::sock_filter {
         code: u16::try_from(code).unwrap_or_default(),
@@ -242,15 +247,15 @@ fn other_numbers() -> Option<BpfProgram> {
         jf,
         k,
     };
-    Some(vec![
+    vec![
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, FIRST_X32_NUMBER),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
+        step(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs(),
+        ),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ])
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn other_numbers() -> Option<BpfProgram> {
-    None
+    ]
 }

@@ -9,7 +9,8 @@ use tokio::net::UnixStream;
 
 use super::{REAL_KEY, SandboxContext, shell_context};
 
-const BODY: &str = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"SAY hello"}]}"#;
+const BODY: &str =
+    r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"SAY hello"}]}"#;
 
 async fn connect(context: &SandboxContext) -> UnixStream {
     UnixStream::connect(context.proxy.socket()).await.unwrap()
@@ -53,7 +54,8 @@ async fn the_real_key_and_headers_are_added_outside() {
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("hello"), "{answer}");
     }
     let chunked = format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
-    let answer = exchange(&mut stream, &post("Transfer-Encoding: chunked\r\n", &chunked), END).await;
+    let answer =
+        exchange(&mut stream, &post("Transfer-Encoding: chunked\r\n", &chunked), END).await;
     assert!(answer.contains("hello"), "{answer}");
     let requests = context.model.requests();
     assert_eq!(requests.len(), 3);
@@ -86,7 +88,8 @@ async fn requests_that_are_not_for_the_model_are_refused(request: &'static str) 
 
 /// Without a sandbox the test is skipped: it expects what it would see.
 fn request_status(request: &str) -> String {
-    let is_forbidden = ["GET /v1/models", "HEAD / ", "POST /v1/.."].iter().any(|p| request.starts_with(p));
+    let is_forbidden =
+        ["GET /v1/models", "HEAD / ", "POST /v1/.."].iter().any(|p| request.starts_with(p));
     if is_forbidden { "403" } else { "400" }.to_owned()
 }
 

@@ -1,7 +1,7 @@
 //! The real `claude` in a sandbox.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,19 +14,19 @@ use crate::support::real_claude::real_claude;
 const FLAGS: &str = "-p --input-format stream-json --output-format stream-json --verbose --setting-sources= \
     --strict-mcp-config --tools Bash --allowedTools Bash --permission-mode default";
 
-/// Processes in the pid namespace of `pid`, other than its first.
-fn processes_of_namespace(pid: u32) -> Vec<u32> {
-    let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let relay = children(pid).into_iter().next().expect("bwrap has a child");
-    let wanted = namespace(relay);
-    let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| namespace(*pid) == wanted).collect()
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    fs::read_to_string(path).unwrap().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+/// Descendants of a process: those in the sandbox, if it is bwrap.
+fn descendants(pid: u32) -> Vec<u32> {
+    let threads =
+        fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+    let children =
+        threads.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    let pids: Vec<u32> = children
+        .flat_map(|line| {
+            line.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()
+        })
+        .collect();
+    let below = pids.iter().flat_map(|pid| descendants(*pid)).collect::<Vec<_>>();
+    pids.into_iter().chain(below).collect()
 }
 
 /// Counts the occurrences of two texts in environment, arguments and memory of a process.
@@ -42,24 +42,46 @@ fn search(pid: u32, wanted: [&str; 2]) -> [usize; 2] {
     }
     let Ok(memory) = fs::File::open(format!("/proc/{pid}/mem")) else { return found };
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    for line in maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|p| p.starts_with("rw"))) {
+    for line in
+        maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|p| p.starts_with("rw")))
+    {
         let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
         let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).unwrap());
-        let mut buffer = vec![0; 4 << 20];
-        let mut at = start;
-        while at < end {
-            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
-            // Reserved memory without pages cannot be read: the next part may be.
-            let read = std::os::unix::fs::FileExt::read_at(&memory, &mut buffer[..wanted], at);
-            let read = read.unwrap_or(0);
-            if read == 0 {
-                break;
-            }
+        for (at, length) in present_pages(pid, start, end) {
+            let mut buffer = vec![0; length];
+            let read = memory.read_at(&mut buffer, at).unwrap_or(0);
             count(&buffer[..read]);
-            at += read as u64;
         }
     }
     found
+}
+
+/// Ranges of a mapping that are in memory: `claude` reserves up to 135 GB without using it.
+fn present_pages(pid: u32, start: u64, end: u64) -> Vec<(u64, usize)> {
+    const PAGE: u64 = 4096;
+    const STEP: u64 = 1 << 16;
+    let pagemap = fs::File::open(format!("/proc/{pid}/pagemap")).unwrap();
+    let mut ranges: Vec<(u64, usize)> = Vec::new();
+    let mut page = start / PAGE;
+    while page < end / PAGE {
+        let wanted = STEP.min(end / PAGE - page);
+        let mut entries = vec![0; usize::try_from(wanted * 8).unwrap()];
+        if pagemap.read_exact_at(&mut entries, page * 8).is_err() {
+            break;
+        }
+        for (entry, number) in entries.chunks(8).zip(page..) {
+            // Bit 63: present, bit 62: swapped.
+            if entry[7] & 0xc0 != 0 {
+                match ranges.last_mut().filter(|(at, length)| at + *length as u64 == number * PAGE)
+                {
+                    Some((_, length)) => *length += 4096,
+                    None => ranges.push((number * PAGE, 4096)),
+                }
+            }
+        }
+        page += wanted;
+    }
+    ranges
 }
 
 /// Searches regular files below a folder for the key.
@@ -91,22 +113,25 @@ async fn a_turn_with_a_shell_command_runs_without_the_key(version: &str) {
         "CALL Bash {}\nSAY all done",
         serde_json::json!({"command": command, "description": "test"})
     );
-    let prompt = serde_json::json!({"type": "user", "message": {"role": "user", "content": script}});
+    let prompt =
+        serde_json::json!({"type": "user", "message": {"role": "user", "content": script}});
     let mut stdin = process.stdin.take().unwrap();
     stdin.write_all(format!("{prompt}\n").as_bytes()).await.unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let mut output = String::new();
+    let mut searched = false;
     let reading = async {
         while let Some(line) = lines.next_line().await.unwrap() {
             output.push_str(&line);
             output.push('\n');
             let frame: Value = serde_json::from_str(&line).unwrap();
-            if frame["type"] == "assistant" && line.contains("tool_use") {
+            if frame["type"] == "assistant" && line.contains("tool_use") && !searched {
+                searched = true;
                 // The command is running: the key is searched for while everything is there.
                 while !root.join("made.txt").exists() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                let pids = processes_of_namespace(process.pid());
+                let pids = descendants(process.pid());
                 assert!(pids.len() >= 3, "relay, claude and a shell: {pids:?}");
                 let mut found = [0; 2];
                 for pid in pids {
@@ -123,6 +148,7 @@ async fn a_turn_with_a_shell_command_runs_without_the_key(version: &str) {
         panic!("no result: {output} {}", process.stderr_tail());
     };
     tokio::time::timeout(Duration::from_mins(2), reading).await.expect("a result");
+    assert!(searched, "{output}");
     assert!(output.contains("agent\\nfinished") && output.contains("all done"), "{output}");
     drop(stdin);
     process.wait().await;

@@ -11,8 +11,10 @@ use test_case::test_case;
 ///
 /// The arguments make the call fail or do nothing where there is no filter.
 fn errors(with_filter: bool) -> HashMap<String, i32> {
-    let calls: Vec<String> =
-        CALLS.iter().map(|(name, number, arguments)| format!("('{name}', {number}, {arguments:?})")).collect();
+    let calls: Vec<String> = CALLS
+        .iter()
+        .map(|(name, number, arguments)| format!("('{name}', {number}, {arguments:?})"))
+        .collect();
     let script = format!(
         "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n\
          for name, number, arguments in [{}]:\n\
