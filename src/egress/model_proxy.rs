@@ -12,9 +12,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::http_connection::{HttpConnection, MAX_BODY_BYTES, ProxyAnswer, ReadError};
 use super::http_request::{BodyLength, RequestHead};
 use super::model_upstream::ModelUpstream;
+use super::proxy_connection::{MAX_BODY_BYTES, ProxyAnswer, ProxyConnection, ReadError};
 
 /// Name of the socket in its folder.
 const SOCKET_NAME: &str = "model.sock";
@@ -98,7 +98,7 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
 
 /// Answers the requests of one connection, one after the other.
 async fn serve(stream: UnixStream, shared: Arc<Shared>) {
-    let mut connection = HttpConnection::new(stream);
+    let mut connection = ProxyConnection::new(stream);
     loop {
         let head = match connection.read_head().await {
             Ok(Some(head)) => head,
@@ -121,11 +121,11 @@ enum Next {
 }
 
 async fn answer(
-    connection: &mut HttpConnection,
+    connection: &mut ProxyConnection,
     head: &RequestHead,
     shared: &Shared,
 ) -> io::Result<Next> {
-    let refuse = async |connection: &mut HttpConnection, answer: ProxyAnswer, next: Next| {
+    let refuse = async |connection: &mut ProxyConnection, answer: ProxyAnswer, next: Next| {
         let close = matches!(next, Next::Close);
         connection.write_error(&answer, &head.method, close).await.map(|()| next)
     };
@@ -193,7 +193,7 @@ async fn request(
 
 /// Writes the response as it arrives. If the model or the client ends early, both connections are closed.
 async fn forward(
-    connection: &mut HttpConnection,
+    connection: &mut ProxyConnection,
     mut response: Response,
     mut is_bound: watch::Receiver<bool>,
 ) -> io::Result<Next> {

@@ -12,7 +12,7 @@ pub(crate) const MAX_BODY_BYTES: u64 = 64 << 20;
 /// Data that a client may send ahead while its request is answered.
 const MAX_READ_AHEAD: usize = MAX_HEAD_BYTES;
 
-pub(crate) struct HttpConnection {
+pub(crate) struct ProxyConnection {
     stream: UnixStream,
     /// Bytes received and not used yet.
     received: Vec<u8>,
@@ -26,7 +26,7 @@ pub(crate) enum ReadError {
     Io(#[from] io::Error),
 }
 
-impl HttpConnection {
+impl ProxyConnection {
     pub(crate) fn new(stream: UnixStream) -> Self {
         Self { stream, received: Vec::new() }
     }
