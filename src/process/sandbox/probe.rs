@@ -153,7 +153,7 @@ mod tests {
         non-privileged user namespaces. See <https://deb.li/bubblewrap> or <file:///usr/share/doc/bubblewrap/README.Debian.gz>";
 
     #[test_case(NO_NAMESPACE, "ID=ubuntu\nID_LIKE=debian" => "Ubuntu 24.04"; "AppArmor of Ubuntu")]
-    #[test_case(NO_NAMESPACE, "ID=debian" => "Set `kernel.un"; "switch of Debian")]
+    #[test_case(NO_NAMESPACE, "ID=debian" => "Set `kernel."; "switch of Debian")]
     #[test_case(NO_NAMESPACE, "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"" => "Set `user.ma"; "limit of Red Hat")]
     #[test_case(NO_NAMESPACE, "ID=void" => "Allow user n"; "unknown system")]
     #[test_case("bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)", "" => "Raise `user."; "exhausted")]
