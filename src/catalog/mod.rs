@@ -17,7 +17,7 @@ pub(crate) mod subagent_list;
 mod watch;
 
 pub use live::Catalog;
-pub use model::{Agent, OutputFormat, RuleText, ToolRef};
+pub use model::{Agent, OutputFormat, RuleText, SandboxBackend, SandboxSettings, ToolRef};
 pub use snapshot::{AgentState, Snapshot};
 
 pub(crate) use diagnostic::{Diagnostic, Severity};

@@ -4,6 +4,8 @@
 pub(crate) const ADJUTANT_ROOT: &str = "ADJUTANT_ROOT";
 /// Path of `claude`, instead of the one on `PATH`.
 pub(crate) const ADJUTANT_CLAUDE: &str = "ADJUTANT_CLAUDE";
+/// Path of `bwrap`, instead of the one on `PATH`.
+pub(crate) const ADJUTANT_BWRAP: &str = "ADJUTANT_BWRAP";
 /// `off` stores tokens in private files instead of the desktop keyring.
 pub(crate) const ADJUTANT_KEYRING: &str = "ADJUTANT_KEYRING";
 /// Root of the project, set by Claude Code for MCP servers and hooks.

@@ -1,13 +1,17 @@
 //! Locates the files of the gateway, in the places and order that agent-mcp-gateway uses, plus our own.
 
-use std::env;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use super::env_vars;
 use super::settings::Settings;
 
 pub(crate) const MCP_CONFIG_NAME: &str = ".mcp.json";
 pub(crate) const RULES_NAME: &str = ".mcp-gateway-rules.json";
+
+/// Content of a placeholder: the file counts as missing. It keeps a sandboxed agent from creating the file.
+pub(crate) const PLACEHOLDER_TEXT: &str =
+    "{\"mcpServers\": {}, \"adjutant\": \"placeholder while a sandboxed agent is running\"}\n";
 
 const OWN_DIR: &str = "adjutant";
 const PEER_DIR: &str = ".config/agent-mcp-gateway";
@@ -38,7 +42,7 @@ pub struct GatewayFile {
 impl GatewayFile {
     /// Returns the first candidate that exists.
     fn first_of(candidates: Vec<PathBuf>, named_by: Option<&'static str>) -> Self {
-        let found = candidates.iter().find(|path| path.exists()).cloned();
+        let found = candidates.iter().find(|path| path.exists() && !is_placeholder(path)).cloned();
         let path = found.clone().or_else(|| candidates.first().cloned()).unwrap_or_default();
         Self { path, found: found.is_some(), named_by, candidates }
     }
@@ -90,6 +94,12 @@ impl GatewayFiles {
     }
 }
 
+fn is_placeholder(path: &Path) -> bool {
+    let length = fs::metadata(path).map_or(0, |found| found.len());
+    length == PLACEHOLDER_TEXT.len() as u64
+        && fs::read(path).is_ok_and(|bytes| bytes == PLACEHOLDER_TEXT.as_bytes())
+}
+
 /// Returns the user directories for gateway files: ours, then that of agent-mcp-gateway.
 ///
 /// Files there apply to every project without files of its own.
@@ -128,8 +138,6 @@ impl GatewayFileCandidates<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn touch(path: &Path) {
@@ -173,6 +181,8 @@ mod tests {
         fs::remove_file(&own.path).unwrap();
         assert_eq!(own.relocate(), own, "one that is gone is not looked for behind its place");
         touch(&own.path);
+        fs::write(&own.path, PLACEHOLDER_TEXT).unwrap();
+        assert_ne!(locate("").path, own.path, "a placeholder is no file");
         let named = locate("~/mine.json");
         assert_eq!((named.path, named.found), (home.join("mine.json"), false));
         assert_eq!(named.named_by, Some(env_vars::GATEWAY_RULES));

@@ -12,5 +12,5 @@ pub use settings::Settings;
 
 pub(crate) use env_vars::{ADJUTANT_AGENT, CLAUDE_CODE_SESSION_ID};
 pub(crate) use gateway_files::{
-    GatewayFile, GatewayFiles, MCP_CONFIG_NAME, RULES_NAME, user_config_dirs,
+    GatewayFile, GatewayFiles, MCP_CONFIG_NAME, PLACEHOLDER_TEXT, RULES_NAME, user_config_dirs,
 };

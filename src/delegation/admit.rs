@@ -1,6 +1,7 @@
 //! Admission of a run, and its limits: deadline, idle timeout, cancellation, usage.
 
 use std::future::pending;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -51,6 +52,8 @@ pub(crate) enum LimitHit {
     IdleTimeout,
     /// Cancelled by the caller, by a person, or by the shutdown of Adjutant.
     Cancelled,
+    /// A protected file was replaced on the host, so that its mount in the sandbox is gone.
+    ControlFileReplaced(PathBuf),
     /// A budget or `max_turns` is used up, or the API rejects the requests permanently.
     UsageLimit(Failure),
 }
@@ -115,6 +118,14 @@ impl LimitHit {
                 let message = format!("`{name}` gave no sign of life for {longest} ms");
                 (Code::Timeout, message, format!("try again, or raise `idle_timeout_ms` in {file}"))
             }
+            Self::ControlFileReplaced(path) => (
+                Code::Interrupted,
+                format!(
+                    "`{}` was replaced while the sandbox of `{name}` was open, which then no longer protected it",
+                    path.display()
+                ),
+                "look at the file, and call it again".to_owned(),
+            ),
             Self::Cancelled => (
                 Code::Cancelled,
                 format!("the run of `{name}` was cancelled"),

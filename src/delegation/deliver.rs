@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::authorize::audit_rejection;
 use super::budget::RunBudget;
 use super::phase_timings::{PhaseTimings, RunPhase};
 use super::pipeline::Run;
@@ -61,7 +62,16 @@ pub(crate) async fn deliver(
     let redactor = server_redactor(&registered.agent);
     let outcome = match answer {
         Ok(answer) => Outcome::Answered(finish_answer(&run, &registered, &redactor, answer)),
-        Err(failure) => Outcome::Failed(finish_failure(&registered, &redactor, failure)),
+        Err(failure) => {
+            let failure = finish_failure(&registered, &redactor, failure);
+            if failure.code == Code::Interrupted {
+                let (gateway, agent) = (&run.services.gateway, registered.agent.name.as_str());
+                // The run has ended anyway: an entry that cannot be written changes nothing.
+                let _ = audit_rejection(gateway, &run.caller, agent, run.id, &failure).await;
+                run.draft().notes.push(failure.message.clone());
+            }
+            Outcome::Failed(failure)
+        }
     };
     run.cancel.cancel();
     let (cost_usd, took_warm_process) = {

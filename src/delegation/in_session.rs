@@ -21,12 +21,13 @@ use super::processes::{
 };
 use super::turn::{RunEnd, TurnOutcome};
 use crate::catalog::Agent;
+use crate::config::Settings;
 use crate::outcome::{Code, Failure};
 use crate::plan::SessionStart;
 use crate::runs::{kill_remnants_of, kill_remnants_with};
 use crate::sessions::{
     CompletedTurn, LeaseRequest, SessionError, SessionKey, SessionLease, SessionName, StartMode,
-    expected_transcript,
+    expected_transcript, transcripts_dir,
 };
 use crate::util::run_blocking;
 
@@ -104,7 +105,8 @@ pub(crate) async fn predict_session(run: &Run, agent: &Agent) -> ExpectedSession
         }
         Ok(_) | Err(_) => None,
     };
-    ExpectedSession::new(session_id.unwrap_or(run.new_session_id), &folder)
+    let session_id = session_id.unwrap_or(run.new_session_id);
+    ExpectedSession::new(agent, settings, session_id, &folder)
 }
 
 fn lease_request(run: &Run, agent: &Agent, name: &SessionName, folder: &Path) -> LeaseRequest {
@@ -199,14 +201,20 @@ async fn commit(lease: &mut SessionLease, outcome: &TurnOutcome) {
 pub(crate) struct ExpectedSession {
     pub(crate) session_id: Uuid,
     pub(crate) transcript: PathBuf,
+    /// True if `claude` itself sees another path.
+    pub(crate) is_sandboxed: bool,
 }
 
 impl ExpectedSession {
-    pub(crate) fn new(session_id: Uuid, folder: &Path) -> Self {
+    pub(crate) fn new(agent: &Agent, settings: &Settings, session_id: Uuid, folder: &Path) -> Self {
+        let config_dir = match agent.sandbox {
+            Some(_) => transcripts_dir(&settings.data_dir(), session_id),
+            None => claude_config_dir(),
+        };
         // Claude Code derives the directory name from the resolved path.
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-        let transcript = expected_transcript(&claude_config_dir(), &folder, session_id);
-        Self { session_id, transcript }
+        let transcript = expected_transcript(&config_dir, &folder, session_id);
+        Self { session_id, transcript, is_sandboxed: agent.sandbox.is_some() }
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::budget::run_budget_exceeded;
 use super::launch::PreparedLaunch;
 use super::phase_timings::RunPhase;
+use super::sandbox::{refused_sandbox, unavailable};
 use super::turn::{RunEnd, TurnOutcome};
 use super::usage_meter::max_turns_exceeded;
 use crate::catalog::{Agent, OutputFormat};
@@ -36,7 +37,11 @@ fn judge_turn(
 ) -> Result<Answer, Failure> {
     let failure = match &run.end {
         RunEnd::NotStarted(error) => not_started(error),
-        RunEnd::NotReady(error, end) => not_ready(error, *end, &run.stderr),
+        RunEnd::NotSandboxed(error) => {
+            unavailable(agent, &error.to_string(), "run `adjutant plan`")
+        }
+        RunEnd::NotReady(error, end) => refused_sandbox(agent, &run.stderr)
+            .unwrap_or_else(|| not_ready(error, *end, &run.stderr)),
         RunEnd::Result(result) if result.is_success() => return wanted.answer(agent, result),
         RunEnd::Result(result) => bad_result(agent, result, &run.progress, wanted),
         RunEnd::NoResult(ending, end) => no_result(agent, ending, *end, &run.stderr),
@@ -57,7 +62,10 @@ pub(crate) fn session_not_found(run: &TurnOutcome) -> bool {
             result.errors.iter().any(|error| is_told(error)) || text.is_some_and(is_told)
         }
         RunEnd::NotReady(..) | RunEnd::NoResult(..) => is_told(&run.stderr),
-        RunEnd::NotStarted(_) | RunEnd::Interrupted(_) | RunEnd::Stopped(_) => false,
+        RunEnd::NotStarted(_)
+        | RunEnd::NotSandboxed(_)
+        | RunEnd::Interrupted(_)
+        | RunEnd::Stopped(_) => false,
     }
 }
 

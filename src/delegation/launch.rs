@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde::Serialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
@@ -23,6 +24,7 @@ use super::processes::{
 };
 use super::register::Registered;
 use super::request::find_agent;
+use super::sandbox::AgentSandbox;
 use crate::catalog::{Agent, ServerLaunch, Snapshot};
 use crate::config::Settings;
 use crate::gateway::{Gateway, GatewayError, SdkServers};
@@ -37,6 +39,7 @@ pub(crate) struct LaunchInputs {
     pub(crate) program: ClaudeProgram,
     memory: Option<String>,
     read_denials: Vec<String>,
+    pub(crate) sandbox: Option<AgentSandbox>,
 }
 
 impl LaunchInputs {
@@ -45,12 +48,18 @@ impl LaunchInputs {
         settings: &Settings,
         programs: &ProgramCache,
         control_files: &ControlFiles,
+        snapshot: &Snapshot,
         agent: &Arc<Agent>,
     ) -> Result<Self, Failure> {
         let memory = read_memory(agent)?;
         let program = programs.find(settings).await?;
         let read_denials = control_files.read_denials(agent);
-        Ok(Self { agent: Arc::clone(agent), program, memory, read_denials })
+        let agent = Arc::clone(agent);
+        let mut inputs = Self { agent, program, memory, read_denials, sandbox: None };
+        let launch = inputs.plan(&SessionStart::Ephemeral(String::new()));
+        let agent = &inputs.agent;
+        inputs.sandbox = AgentSandbox::read(agent, settings, control_files, snapshot, &launch)?;
+        Ok(inputs)
     }
 
     pub(crate) fn plan(&self, session: &SessionStart) -> LaunchPlan {
@@ -68,7 +77,7 @@ impl LaunchInputs {
     /// Returns the digest of one launch.
     ///
     /// Covers program and version, arguments, environment with its values, system prompt and memory, permissions,
-    /// servers, the gateway's rules and configuration if a shared server is used, working directory, and Claude Code's
+    /// servers, the sandbox, the gateway's rules and configuration if a shared server is used, working directory, and Claude Code's
     /// credentials file (its version, not its content).
     pub(crate) fn digest(
         &self,
@@ -90,6 +99,9 @@ impl LaunchInputs {
         let mut hasher = Sha256::new();
         hasher.update(parts.to_string());
         hasher.update(format!("{environment:?}"));
+        if let Some(sandbox) = &self.sandbox {
+            hasher.update(format!("{:?}", sandbox.plan(agent)?));
+        }
         if agent.servers.iter().any(|server| matches!(server.launch, ServerLaunch::Shared)) {
             let in_force = gateway.in_force();
             hasher.update(format!("{:?} {:?}", in_force.rules, in_force.servers));
@@ -129,7 +141,8 @@ pub(crate) async fn prepare<'r>(
     let agent = &registered.agent;
     let Orchestrator { settings, program_cache, control_files, gateway, .. } = &*run.services;
     let working_dir = working_dir(agent, settings)?;
-    let reading = LaunchInputs::read(settings, program_cache, control_files, agent);
+    let snapshot = run.services.catalog.snapshot();
+    let reading = LaunchInputs::read(settings, program_cache, control_files, &snapshot, agent);
     let inputs = limits.bound(reading).await??;
     let output_contract = OutputContract::new(agent)?;
     let session = SessionStart::Ephemeral(run.new_session_id.to_string());
@@ -156,7 +169,9 @@ impl PreparedLaunch<'_> {
 
     /// Records the session that the run is part of.
     pub(crate) fn attach_session(&self, session_id: Uuid, folder: &Path) {
-        self.registered.recorder.attach_session(ExpectedSession::new(session_id, folder));
+        let expected =
+            ExpectedSession::new(self.agent(), &self.run.services.settings, session_id, folder);
+        self.registered.recorder.attach_session(expected);
     }
 
     /// Shuts a process down in the background. Permit and `holds` are released when it has exited.
@@ -227,14 +242,25 @@ pub(crate) struct PlanPreview {
     pub working_dir: String,
     /// Origin of the working directory.
     pub working_dir_reason: &'static str,
+    /// Everything in the sandbox; empty without one.
+    pub sandbox: Vec<SandboxPart>,
+}
+
+/// A mount or a variable of a sandbox, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct SandboxPart {
+    pub kind: &'static str,
+    pub text: String,
+    pub reason: String,
 }
 
 /// Plans a launch of any valid agent, without regard to `allowed_callers`.
 pub(crate) async fn preview(settings: &Settings, name: &str) -> Result<PlanPreview, Failure> {
-    let agent = valid_agent(&Snapshot::load(settings), name)?;
+    let snapshot = Snapshot::load(settings);
+    let agent = valid_agent(&snapshot, name)?;
     let control_files = ControlFiles::from_settings(settings);
     let programs = ProgramCache::default();
-    let inputs = LaunchInputs::read(settings, &programs, &control_files, &agent).await?;
+    let inputs = LaunchInputs::read(settings, &programs, &control_files, &snapshot, &agent).await?;
     let session = match agent.session {
         true => SessionStart::Resume("<the conversation's id>".to_owned()),
         false => SessionStart::Ephemeral("<a new id>".to_owned()),
@@ -247,7 +273,9 @@ pub(crate) async fn preview(settings: &Settings, name: &str) -> Result<PlanPrevi
     };
     let plan = inputs.plan(&session);
     let version = inputs.program.features.version;
-    Ok(PlanPreview { plan, version, working_dir, working_dir_reason })
+    let sandbox = inputs.sandbox.as_ref().map(|sandbox| sandbox.describe(&agent)).transpose()?;
+    let sandbox = sandbox.unwrap_or_default();
+    Ok(PlanPreview { plan, version, working_dir, working_dir_reason, sandbox })
 }
 
 /// Returns the agent `name`, without regard to `allowed_callers`.

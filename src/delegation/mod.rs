@@ -22,6 +22,11 @@ mod recorder;
 mod register;
 mod request;
 mod run_trace;
+#[cfg(target_os = "linux")]
+mod sandbox;
+#[path = "no_sandbox.rs"]
+#[cfg(not(target_os = "linux"))]
+mod sandbox;
 mod secrets;
 mod start_up;
 mod status;

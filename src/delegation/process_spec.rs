@@ -141,7 +141,11 @@ pub(crate) fn resolve_environment(
     Ok(variables)
 }
 
-fn resolve_template(agent: &Agent, field: &str, template: &Template) -> Result<String, Failure> {
+pub(crate) fn resolve_template(
+    agent: &Agent,
+    field: &str,
+    template: &Template,
+) -> Result<String, Failure> {
     resolve_variables(template).map_err(|UnsetVariable { name }| {
         let (agent, file) = (&agent.name, agent.file.display());
         let what =

@@ -29,6 +29,8 @@ pub(crate) struct RunRecorder {
 
 struct RecorderState {
     subject: RunSubject,
+    /// True for an agent in a sandbox, whose `claude` reports a path inside.
+    has_own_transcript: bool,
     /// Start of the session, until it ends.
     session_start: Option<Instant>,
     /// Time of the last prompt.
@@ -64,6 +66,7 @@ impl RunRecorder {
     ) -> Self {
         let state = RecorderState {
             subject,
+            has_own_transcript: false,
             session_start: None,
             turn_start: None,
             pending_prompt: None,
@@ -84,6 +87,7 @@ impl RunRecorder {
         let mut state = self.state.lock();
         state.subject.session_id = Some(conversation.session_id.to_string());
         state.subject.transcript = Some(conversation.transcript);
+        state.has_own_transcript = conversation.is_sandboxed;
     }
 
     /// Records the process of the run; `source` is `startup` or `resume`.
@@ -313,7 +317,8 @@ impl RecorderState {
         if let Some(session) = given("session_id") {
             self.subject.session_id = Some(session.to_owned());
         }
-        if let Some(path) = given("transcript_path") {
+        // In a sandbox `claude` sees it at another path.
+        if let Some(path) = given("transcript_path").filter(|_| !self.has_own_transcript) {
             self.subject.transcript = Some(PathBuf::from(path));
         }
     }

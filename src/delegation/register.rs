@@ -31,7 +31,7 @@ pub(crate) struct Registered {
 /// Records `RunQueued` and registers the run.
 pub(crate) async fn register(run: &Run, authorized: Authorized) -> Registered {
     let Authorized { agent, budget, .. } = authorized;
-    let ExpectedSession { session_id, transcript } = predict_session(run, &agent).await;
+    let ExpectedSession { session_id, transcript, .. } = predict_session(run, &agent).await;
     let mut subject = RunSubject::new(run.id, agent.name.as_str(), Some(run.caller.clone()));
     subject.session_id = Some(session_id.to_string());
     subject.transcript = Some(transcript.clone());

@@ -1,6 +1,7 @@
 //! The turn of a run in a started process: sends the prompt, waits for the result or for a limit, repeats for
 //! follow-ups.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
@@ -44,6 +45,8 @@ impl TurnOutcome {
 
 pub(crate) enum RunEnd {
     NotStarted(SpawnError),
+    /// The description of the sandbox could not be written.
+    NotSandboxed(io::Error),
     /// The process started but did not become ready.
     NotReady(OpenError, ProcessEnd),
     /// The turn ended with a result, which may report an error.
@@ -60,13 +63,14 @@ impl RunEnd {
     /// Returns the `reason` of the `SessionEnd` event.
     pub(crate) fn session_end_reason(&self) -> &'static str {
         match self {
-            Self::NotStarted(_) | Self::NotReady(..) => "not_started",
+            Self::NotStarted(_) | Self::NotSandboxed(_) | Self::NotReady(..) => "not_started",
             Self::Result(_) => "other",
             Self::NoResult(..) => "process_ended",
             Self::Interrupted(stop) | Self::Stopped(stop) => match stop {
                 LimitHit::Deadline => "timeout",
                 LimitHit::IdleTimeout => "idle_timeout",
                 LimitHit::Cancelled => "cancelled",
+                LimitHit::ControlFileReplaced(_) => "control_file_replaced",
                 LimitHit::UsageLimit(_) => "limit",
             },
         }
@@ -153,6 +157,10 @@ async fn run_single_turn(
             Some(failure) => (Err(RunEnd::Interrupted(LimitHit::UsageLimit(failure))), progress),
             None => (Ok(result), progress),
         },
+        path = open.control.control_file_replaced() => {
+            // Without the grace period of an interrupt: the path is writable until the process has ended.
+            (Err(RunEnd::Stopped(LimitHit::ControlFileReplaced(path))), handle.progress())
+        }
         stop = limits.exceeded(open.control.activity()) => {
             let end = interrupt(&handle, turn, stop).await;
             (Err(end), handle.progress())

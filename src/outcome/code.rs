@@ -19,7 +19,11 @@ pub enum Code {
     Timeout,
     /// Cancelled by the caller, a person or shutdown.
     Cancelled,
+    /// Adjutant stopped the run because its sandbox no longer protected a control file.
+    Interrupted,
     SpawnFailed,
+    /// The agent's sandbox cannot be made; it is never started without one.
+    SandboxUnavailable,
     /// An MCP server of the agent is unavailable.
     ServerUnavailable,
     /// `claude` ended without a successful result.
@@ -40,7 +44,7 @@ pub enum Code {
 
 impl Code {
     /// All codes, for documentation and tests.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::AgentNotFound,
         Self::AgentInvalid,
         Self::CallerNotAllowed,
@@ -48,7 +52,9 @@ impl Code {
         Self::InvalidArgument,
         Self::Timeout,
         Self::Cancelled,
+        Self::Interrupted,
         Self::SpawnFailed,
+        Self::SandboxUnavailable,
         Self::ServerUnavailable,
         Self::ClaudeFailed,
         Self::BudgetExceeded,
@@ -70,7 +76,9 @@ impl Code {
             Self::InvalidArgument => "INVALID_ARGUMENT",
             Self::Timeout => "TIMEOUT",
             Self::Cancelled => "CANCELLED",
+            Self::Interrupted => "INTERRUPTED",
             Self::SpawnFailed => "SPAWN_FAILED",
+            Self::SandboxUnavailable => "SANDBOX_UNAVAILABLE",
             Self::ServerUnavailable => "SERVER_UNAVAILABLE",
             Self::ClaudeFailed => "CLAUDE_FAILED",
             Self::BudgetExceeded => "BUDGET_EXCEEDED",
@@ -93,13 +101,14 @@ impl Code {
             | Self::CallerNotAllowed
             | Self::IdentityMismatch => 3,
             Self::SpawnFailed
+            | Self::SandboxUnavailable
             | Self::ServerUnavailable
             | Self::AuditUnavailable
             | Self::StoreUnavailable => 4,
             Self::BudgetExceeded | Self::MaxTurns => 5,
             Self::OutputInvalid => 6,
             // EX_TEMPFAIL of sysexits.h.
-            Self::SessionBusy | Self::TooManyRuns => 75,
+            Self::SessionBusy | Self::TooManyRuns | Self::Interrupted => 75,
             // The exit status of `timeout`, and of a shell command ended by SIGINT.
             Self::Timeout => 124,
             Self::Cancelled => 130,

@@ -13,8 +13,8 @@ mod schema_hint;
 pub use cli_features::CliFeatures;
 #[cfg(target_os = "linux")]
 pub use sandbox::{
-    CLAUDE_INSIDE, OuterVariable, Placeholder, ProtectedAccess, ProtectedPath, SandboxFacts,
-    SandboxImpossible, SandboxPlan, SandboxSettings, plan_sandbox,
+    CLAUDE_INSIDE, OuterVariable, ProtectedAccess, ProtectedPath, SandboxFacts, SandboxImpossible,
+    SandboxPlan, named_paths, plan_sandbox,
 };
 
 pub(crate) use environment::VariableSource;

@@ -1,10 +1,12 @@
 //! Plan of a sandbox: an author's settings and facts about the disk to the complete description of what is inside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
+use crate::catalog::SandboxSettings;
 use crate::process::sandbox::{
-    Mount, MountKind, PathState, PortForward, SandboxLimits, SandboxSpec, SandboxVariable,
+    Mount, MountKind, PathState, Placeholder, PortForward, SandboxLimits, SandboxSpec,
+    SandboxVariable,
 };
 
 /// Folder of our own programs inside.
@@ -27,31 +29,10 @@ const HIDDEN_BYTES: u64 = 4096;
 /// Programs inside that no entry of `PATH` leads to.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// What an agent file asks for. `None` in its place means no sandbox.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SandboxSettings {
-    /// Folders as written: absolute, `~/…`, or relative to the working folder.
-    pub write: Vec<String>,
-    pub read: Vec<String>,
-    pub hide: Vec<String>,
-}
-
-impl SandboxSettings {
-    /// `sandbox: read-only`.
-    pub fn read_only() -> Self {
-        Self::default()
-    }
-
-    /// `sandbox: workspace`.
-    pub fn workspace() -> Self {
-        Self { write: vec![".".to_owned()], ..Self::default() }
-    }
-
-    /// Returns the absolute paths that the settings name, for [`SandboxFacts::named`].
-    pub fn named_paths(&self, working_dir: &Path, home: &Path) -> Vec<PathBuf> {
-        let texts = self.write.iter().chain(&self.read).chain(&self.hide);
-        texts.map(|text| absolute(text, working_dir, home)).collect()
-    }
+/// Returns the absolute paths that the settings name, for [`SandboxFacts::named`].
+pub fn named_paths(settings: &SandboxSettings, working_dir: &Path, home: &Path) -> Vec<PathBuf> {
+    let texts = settings.write.iter().chain(&settings.read).chain(&settings.hide);
+    texts.map(|text| absolute(text, working_dir, home)).collect()
 }
 
 /// Something that the agent may not change, or not even see.
@@ -69,13 +50,6 @@ pub struct ProtectedPath {
 pub enum ProtectedAccess {
     ReadOnly,
     Hidden,
-}
-
-/// A file or folder that stands for a control file, so that the agent cannot create one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placeholder {
-    File { content: &'static str },
-    Folder,
 }
 
 /// A variable of the process as it would be without a sandbox.
@@ -99,6 +73,8 @@ pub struct SandboxFacts {
     pub working_dir: PathBuf,
     /// `add_dirs` of the agent.
     pub add_dirs: Vec<PathBuf>,
+    /// Directories of the repository of a linked worktree.
+    pub git_dirs: Vec<PathBuf>,
     /// System folders and files of `/etc`: what is there is mounted or linked in the same way.
     pub system: Vec<(PathBuf, PathState)>,
     /// Entries of `PATH`, as written.
@@ -128,6 +104,8 @@ pub struct SandboxFacts {
 pub struct SandboxPlan {
     pub spec: SandboxSpec,
     pub placeholders: Vec<(PathBuf, Placeholder)>,
+    /// Paths that must stay what they are on the host while the sandbox is open.
+    pub watched: Vec<PathBuf>,
 }
 
 /// Why no sandbox can be made with these settings on this disk.
@@ -147,6 +125,8 @@ pub fn plan_sandbox(
     mounts.extend(program_mounts(facts));
     mounts.extend(folders.iter().map(ExposedFolder::mount));
     let (protected, placeholders) = protected_mounts(facts, &folders)?;
+    let mut watched: Vec<PathBuf> = protected.iter().map(|mount| mount.path.clone()).collect();
+    watched.dedup();
     mounts.extend(protected);
     mounts.extend(data_mounts(facts, &folders));
     mounts.extend(hidden_mounts(settings, facts)?);
@@ -163,7 +143,7 @@ pub fn plan_sandbox(
         agent: facts.agent.clone(),
         limits: SandboxLimits {},
     };
-    Ok(SandboxPlan { spec, placeholders })
+    Ok(SandboxPlan { spec, placeholders, watched })
 }
 
 fn impossible<T>(reason: String) -> Result<T, SandboxImpossible> {
@@ -217,6 +197,8 @@ fn exposed_folders(
         readable(&facts.working_dir, "its working folder"),
     ];
     folders.extend(facts.add_dirs.iter().map(|dir| readable(dir, "`add_dirs` in its agent.md")));
+    folders
+        .extend(facts.git_dirs.iter().map(|dir| readable(dir, "the repository of the worktree")));
     for (texts, access, key) in
         [(&settings.read, Access::Read, "read"), (&settings.write, Access::Write, "write")]
     {
@@ -425,8 +407,29 @@ fn protected_mounts(
             }
         }
     }
+    mounts.extend(pinned_parents(&mounts, folders));
     mounts.sort_by(|a, b| a.path.cmp(&b.path));
     Ok((mounts, placeholders))
+}
+
+/// Mounts the writable folders above protected paths on themselves: a mount point cannot be renamed, and a folder that only
+/// contains one could be.
+fn pinned_parents(protected: &[Mount], folders: &[ExposedFolder]) -> Vec<Mount> {
+    let is_covered = |path: &Path| protected.iter().any(|mount| path.starts_with(&mount.path));
+    let is_exposed = |path: &Path| folders.iter().any(|folder| folder.path == path);
+    let above = |mount: &Mount| {
+        let parents = mount.path.ancestors().skip(1).map(Path::to_path_buf);
+        parents
+            .take_while(|path| access_to(path, folders) == Some(Access::Write))
+            .collect::<Vec<_>>()
+    };
+    let parents: BTreeSet<PathBuf> = protected.iter().flat_map(above).collect();
+    let pinned = parents.into_iter().filter(|path| !is_covered(path) && !is_exposed(path));
+    let pin = |path: PathBuf| {
+        let kind = MountKind::Writable { source: path.clone() };
+        Mount::new(path, kind, "cannot be renamed: something protected is in it")
+    };
+    pinned.map(pin).collect()
 }
 
 /// Returns the access to a path by the innermost visible folder above it.

@@ -112,6 +112,20 @@ fn the_home_is_private_and_what_is_named_in_it_is_mounted_back() {
 }
 
 #[test]
+fn folders_above_protected_files_cannot_be_renamed() {
+    let mut facts = facts();
+    let file = PathState::File { real: "/work/p/tools/a/hook.sh".into() };
+    facts.protected.push(protected("/work/p/tools/a/hook.sh", file));
+    let workspace = plan(&SandboxSettings::workspace(), &facts);
+    assert_eq!(
+        below(&workspace, "/work/p/tools"),
+        ["/work/p/tools rw", "/work/p/tools/a rw", "/work/p/tools/a/hook.sh ro"]
+    );
+    let read_only = plan(&SandboxSettings::read_only(), &facts);
+    assert_eq!(below(&read_only, "/work/p/tools"), ["/work/p/tools/a/hook.sh ro"]);
+}
+
+#[test]
 fn one_writable_folder_in_a_readable_project() {
     let mut facts = facts();
     facts.named.insert("/work/p/src".into(), folder("/work/p/src"));
@@ -120,6 +134,7 @@ fn one_writable_folder_in_a_readable_project() {
         write: vec!["src/".into()],
         hide: vec!["src/secret".into()],
         read: vec![],
+        ..SandboxSettings::default()
     };
     let plan = plan(&settings, &facts);
     assert_eq!(
@@ -197,7 +212,7 @@ fn no_login_proxy_or_cloud_account_is_inside() {
 fn folders_that_would_undo_the_sandbox_are_refused(text: &str) -> String {
     let mut facts = facts();
     let settings = SandboxSettings { write: vec![text.into()], ..SandboxSettings::default() };
-    for path in settings.named_paths(&facts.working_dir, &facts.home) {
+    for path in named_paths(&settings, &facts.working_dir, &facts.home) {
         let state = match text {
             "/missing" => PathState::Missing,
             "/file" => PathState::File { real: path.clone() },
@@ -244,8 +259,8 @@ proptest! {
         read in prop::collection::vec("(\\.|src|~/x|/opt)", 0..3),
     ) {
         let mut facts = facts();
-        let settings = SandboxSettings { write, read, hide: vec![] };
-        for path in settings.named_paths(&facts.working_dir, &facts.home) {
+        let settings = SandboxSettings { write, read, ..SandboxSettings::default() };
+        for path in named_paths(&settings, &facts.working_dir, &facts.home) {
             facts.named.insert(path.clone(), PathState::Folder { real: path });
         }
         let Ok(plan) = plan_sandbox(&settings, &facts) else { return Ok(()) };

@@ -32,6 +32,7 @@ pub(crate) fn dev_agent() -> Agent {
         tools: None,
         policy: PolicyRules::default(),
         may_change_project_config: false,
+        sandbox: None,
         servers: Vec::new(),
         output: OutputSpec { format: OutputFormat::Text, schema: None, retries: 0 },
         limits: Limits {

@@ -38,7 +38,7 @@ pub(crate) use ancestors::ancestor_agent;
 pub(crate) use browser::open_url;
 pub(crate) use command::{CommandEnd, CommandOutput, run_command};
 pub(crate) use find_program::find_program;
-pub(crate) use hidden_commands::run_hidden_command;
+pub(crate) use hidden_commands::{run_hidden_command, supervisor_program};
 pub(crate) use proc_stat::ProcessStat;
 pub(crate) use spec::SpawnError;
 pub(crate) use sweep::MarkedProcess;

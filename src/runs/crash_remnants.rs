@@ -64,6 +64,10 @@ pub fn clean_up(
 ) -> Vec<CrashRemnant> {
     let mut cleaned = clean_registry(data_dir, record);
     cleaned.extend(sweep_processes().into_iter().map(CrashRemnant::Processes));
+    #[cfg(target_os = "linux")]
+    if let Err(error) = super::Placeholders::at(data_dir).sweep() {
+        tracing::warn!(%error, "placeholders of earlier sandboxes may be left");
+    }
     for place in [data_dir, &machine_limit::temporary_dir()] {
         let removed = run_dir::remove_stale(place).unwrap_or_else(|error| {
             tracing::warn!(%error, dir = %place.display(), "directories of earlier runs may be left");

@@ -5,6 +5,8 @@
 mod admission;
 mod crash_remnants;
 mod machine_limit;
+#[cfg(target_os = "linux")]
+mod placeholders;
 mod run_dir;
 mod run_registry;
 mod startup_limiter;
@@ -17,6 +19,8 @@ pub use run_registry::{RunEntry, RunProgress, RunRegistry};
 pub(crate) use admission::{Admission, AdmissionCounts, AdmissionLimits, Permit};
 pub(crate) use crash_remnants::kill_remnants_with;
 pub(crate) use machine_limit::MachineLimit;
+#[cfg(target_os = "linux")]
+pub(crate) use placeholders::{PlaceholderLease, Placeholders};
 pub(crate) use run_registry::RunRegistration;
 pub(crate) use startup_limiter::StartupLimiter;
 pub(crate) use stop::{StopOutcome, stop_run};

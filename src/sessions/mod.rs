@@ -26,5 +26,6 @@ pub(crate) use session_name::{SessionKey, SessionName};
 pub(crate) use store::ListedSession;
 pub(crate) use table::store_schema;
 pub(crate) use transcript::{
-    Speaker, TranscriptMessage, expected_transcript, last_messages, locate_transcript,
+    Speaker, TranscriptMessage, adopt_transcript, expected_transcript, last_messages,
+    transcripts_dir,
 };

@@ -20,8 +20,8 @@ use super::resume::{ResumeDecision, TranscriptState, decide};
 use super::session::Session;
 use super::session_name::SessionName;
 use super::table::{SessionChange, SessionMap};
-use super::transcript::{has_completed_turn, locate_transcript, restored_cost};
-use crate::store::{Journal, JournalError, LockError};
+use super::transcript::{find_transcript, has_completed_turn, restored_cost, transcripts_dir};
+use crate::store::{Journal, JournalError, LockError, remove_tree};
 use crate::util::{Mutex, Timestamp};
 
 /// Interval at which a waiting run checks for a release by another process; releases in this process
@@ -44,6 +44,7 @@ pub struct SessionStore {
 #[derive(Debug)]
 struct SessionStoreInner {
     journal: Journal<SessionMap>,
+    data_dir: PathBuf,
     /// Directory of the queues.
     leases: PathBuf,
     /// Held while a ticket is drawn, to draw tickets in order of arrival.
@@ -88,6 +89,7 @@ impl SessionStore {
     pub fn open(data_dir: &Path) -> Self {
         let inner = SessionStoreInner {
             journal: Journal::open(data_dir),
+            data_dir: data_dir.to_path_buf(),
             leases: data_dir.join("leases"),
             draw_order: tokio::sync::Mutex::new(()),
             local_queues: Mutex::new(HashMap::new()),
@@ -116,7 +118,8 @@ impl SessionStore {
     pub fn predict_session_id(&self, begin: &LeaseRequest) -> Uuid {
         let name = begin.name();
         let known = self.known(&name).unwrap_or_default();
-        decide(known.as_deref(), begin, now_millis(), transcript_state).session.session_id
+        let state = |session: &Session| self.transcript_state(session);
+        decide(known.as_deref(), begin, now_millis(), state).session.session_id
     }
 
     /// Decides for a run that already holds the session.
@@ -130,7 +133,7 @@ impl SessionStore {
         let asked = begin.clone();
         let ((decision, restored_cost_usd), warnings) = run_blocking(move || {
             let known = store.known(&name)?;
-            Ok((decide_start(known.as_deref(), &asked), store.inner.journal.take_warnings()))
+            Ok((store.decide_start(known.as_deref(), &asked), store.inner.journal.take_warnings()))
         })
         .await?;
         let mut lease = SessionLease::new(begin, decision, restored_cost_usd, hold);
@@ -172,7 +175,8 @@ impl SessionStore {
 
     /// Forgets sessions, except those in use.
     ///
-    /// Transcripts stay with Claude Code. Blocks; waits 5 s for an idle holder.
+    /// Transcripts stay with Claude Code, except those of agents in sandboxes, which are removed. Blocks; waits 5 s for an
+    /// idle holder.
     pub fn forget(&self, names: &[SessionName]) -> Result<ForgetReport, SessionError> {
         let mut forgotten = ForgetReport::default();
         let mut held = Vec::new();
@@ -194,7 +198,38 @@ impl SessionStore {
         if !changes.is_empty() {
             self.inner.journal.append(changes).map_err(SessionError::NotSaved)?;
         }
+        for gone in &forgotten.removed {
+            let dir = transcripts_dir(&self.inner.data_dir, gone.session_id);
+            if let Err(error) = remove_tree(&dir) {
+                tracing::warn!(%error, "a transcript could not be removed: `{}`", dir.display());
+            }
+        }
         Ok(forgotten)
+    }
+
+    /// Returns the transcript of a session, if it exists. Blocks on file I/O.
+    pub(crate) fn find_transcript(&self, session: &Session) -> Option<PathBuf> {
+        find_transcript(&self.inner.data_dir, session)
+    }
+
+    fn transcript_state(&self, session: &Session) -> TranscriptState {
+        match self.find_transcript(session) {
+            Some(path) if has_completed_turn(&path) => TranscriptState::CompletedTurn,
+            _ => TranscriptState::NoCompletedTurn,
+        }
+    }
+
+    /// Decides, and reads the transcript if needed. Also returns the cost that Claude Code restores, in US dollars.
+    fn decide_start(
+        &self,
+        known: Option<&Session>,
+        request: &LeaseRequest,
+    ) -> (ResumeDecision, f64) {
+        let state = |session: &Session| self.transcript_state(session);
+        let decision = decide(known, request, now_millis(), state);
+        let resumed = known.filter(|_| decision.start_mode == StartMode::Resume);
+        let transcript = resumed.and_then(|session| self.find_transcript(session));
+        (decision, transcript.map_or(0.0, |it| restored_cost(&it)))
     }
 
     /// Returns the path of `sessions.json`.
@@ -360,27 +395,6 @@ impl SessionStore {
     pub fn compact_now(&self) -> Result<(), SessionError> {
         self.inner.journal.compact().map_err(SessionError::NotSaved)
     }
-}
-
-/// Decides, and reads the transcript if needed. Also returns the cost that Claude Code restores, in US dollars.
-fn decide_start(known: Option<&Session>, request: &LeaseRequest) -> (ResumeDecision, f64) {
-    let decision = decide(known, request, now_millis(), transcript_state);
-    let resumed = known.filter(|_| decision.start_mode == StartMode::Resume);
-    let restored_cost_usd = resumed.and_then(find_transcript).map_or(0.0, |it| restored_cost(&it));
-    (decision, restored_cost_usd)
-}
-
-fn transcript_state(conversation: &Session) -> TranscriptState {
-    match find_transcript(conversation) {
-        Some(path) if has_completed_turn(&path) => TranscriptState::CompletedTurn,
-        _ => TranscriptState::NoCompletedTurn,
-    }
-}
-
-fn find_transcript(conversation: &Session) -> Option<PathBuf> {
-    let (config_dir, folder) =
-        (Path::new(&conversation.config_dir), Path::new(&conversation.folder));
-    locate_transcript(config_dir, folder, conversation.session_id)
 }
 
 fn save_failed_note(problem: &JournalError) -> String {

@@ -8,6 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::session::Session;
+use crate::store::{create_private_dir, real_path, write_atomic};
 use crate::util::{Timestamp, shorten, strip_control_chars};
 
 /// Limit of the bytes read from the end of a transcript.
@@ -57,6 +59,46 @@ pub(crate) fn locate_transcript(
         entry.file_name().to_str().is_some_and(|name| name.starts_with(&beginning))
     });
     alike.map(|entry| entry.path().join(file)).find(|path| path.is_file())
+}
+
+/// Returns the folder that takes the place of Claude Code's configuration directory for the transcripts of a session in a
+/// sandbox: the agent sees those of its own conversation only.
+pub(crate) fn transcripts_dir(data_dir: &Path, session_id: Uuid) -> PathBuf {
+    data_dir.join("transcripts").join(session_id.to_string())
+}
+
+/// Returns the transcript of a session, which may have been begun without a sandbox.
+///
+/// The agent can write in the folder of its own: links there are not followed.
+pub(super) fn find_transcript(data_dir: &Path, session: &Session) -> Option<PathBuf> {
+    let (folder, id) = (Path::new(&session.folder), session.session_id);
+    let own = locate_transcript(&transcripts_dir(data_dir, id), folder, id);
+    let is_plain = |path: &PathBuf| {
+        let from_data = path.strip_prefix(data_dir).map(Path::to_path_buf);
+        let real = data_dir.canonicalize().and_then(|data| Ok((real_path(path)?, data)));
+        real.is_ok_and(|(real, data)| from_data.is_ok_and(|inner| real == data.join(inner)))
+    };
+    match own {
+        Some(own) => Some(own).filter(is_plain),
+        None => locate_transcript(Path::new(&session.config_dir), folder, id),
+    }
+}
+
+/// Copies the transcript of a session that was begun without a sandbox into the folder of its own.
+pub(crate) fn adopt_transcript(
+    own: &Path,
+    config_dir: &Path,
+    folder: &Path,
+    session_id: Uuid,
+) -> io::Result<()> {
+    if locate_transcript(own, folder, session_id).is_some() {
+        return Ok(());
+    }
+    let Some(outside) = locate_transcript(config_dir, folder, session_id) else { return Ok(()) };
+    let Ok(inner) = outside.strip_prefix(config_dir) else { return Ok(()) };
+    let copy = own.join(inner);
+    create_private_dir(copy.parent().unwrap_or(own))?;
+    write_atomic(&copy, &fs::read(&outside)?)
 }
 
 /// Returns the path at which Claude Code writes the transcript of a session in this directory.

@@ -35,7 +35,7 @@ pub(crate) use log_file::{LockWait, head_path};
 pub(crate) use log_reader::{LogFollower, LogLine, open_log, snapshot_log};
 pub(crate) use real_path::{normalize, real_path};
 pub(crate) use scratch::{
-    make_private, remove_empty_dir, remove_tree, rename, write_new_file, write_new_script,
-    write_volatile,
+    create_new_dir, make_private, remove_empty_dir, remove_tree, rename, write_new_file,
+    write_new_script, write_volatile,
 };
 pub(crate) use version::{FileDependencies, FileVersion};

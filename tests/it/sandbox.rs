@@ -1,5 +1,6 @@
 //! Sandboxes: what a process in one sees and can do, the relay, and the way to the model.
 
+mod agents;
 mod model_proxy;
 mod real_claude;
 mod system_calls;
@@ -10,12 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use adjutant::catalog::SandboxSettings;
 use adjutant::egress::{ModelLogin, ModelProxy, ModelUpstream};
-use adjutant::plan::{
-    Placeholder, ProtectedAccess, ProtectedPath, SandboxFacts, SandboxPlan, SandboxSettings,
-    plan_sandbox,
-};
-use adjutant::process::sandbox::{PathState, find_bwrap, probe, sandboxed};
+use adjutant::plan::{ProtectedAccess, ProtectedPath, SandboxFacts, SandboxPlan, plan_sandbox};
+use adjutant::process::sandbox::{PathState, Placeholder, find_bwrap, probe, sandboxed};
 use adjutant::process::{
     ProcessEnd, ProcessHandle, ProcessSpec, StopMode, SymlinkPolicy, spawn_process,
 };

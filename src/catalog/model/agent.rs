@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::hook::UserHook;
+use super::sandbox::SandboxSettings;
 use super::server::ServerEntry;
 use crate::util::{AgentName, RESERVED_MAIN};
 
@@ -49,6 +50,9 @@ pub struct Agent {
     /// Permits changing control files and reading those that Adjutant owns.
     /// Control files are agent files, gateway rules, Claude Code settings and the like.
     pub may_change_project_config: bool,
+    /// Sandbox of its processes. Not serialized without one, so that digests of agents without the key stay the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxSettings>,
     /// MCP servers: private servers and references to shared servers.
     pub servers: Vec<ServerEntry>,
     pub output: OutputSpec,
@@ -84,6 +88,7 @@ impl Agent {
             tools: None,
             policy: PolicyRules::default(),
             may_change_project_config: false,
+            sandbox: None,
             servers: Vec::new(),
             output: OutputSpec { format: OutputFormat::Text, schema: None, retries: 2 },
             limits: Limits {

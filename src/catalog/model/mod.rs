@@ -4,10 +4,12 @@ mod agent;
 pub(crate) mod builtin_tools;
 mod hook;
 mod orchestration;
+mod sandbox;
 mod server;
 mod template;
 
 pub use agent::{Agent, OutputFormat, RuleText, ToolRef};
+pub use sandbox::{SandboxBackend, SandboxSettings};
 
 pub(crate) use agent::{
     AgentOrigin, AllowedCallers, Limits, OutputSpec, Permissions, PolicyRules, Template,

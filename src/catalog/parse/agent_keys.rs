@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::key::{Effect, Key, properties};
 use super::permissions::PERMISSIONS;
 use super::policy::POLICY;
+use super::sandbox::{SANDBOX, read_sandbox, show_sandbox};
 use super::shape::{Shape, object_schema};
 use super::{agent_values as values, hooks, server_entry, servers};
 use crate::catalog::model::{Agent, AllowedCallers, RuleText};
@@ -92,6 +93,11 @@ const PERMISSION: &[AgentKey] = &[
          `check` warns about it",
     )
     .effect(Effect::Widens),
+    AgentKey::other("sandbox", SANDBOX, read_sandbox, show_sandbox).doc(
+        "Sandbox of the agent's processes: `workspace` (the project is writable, without the control \
+         files), `read-only`, or a mapping. Needs bubblewrap; a run without it is refused. See \
+         [how-to/sandbox.md](how-to/sandbox.md)",
+    ),
     AgentKey::dependent("mcp_servers", servers::SERVERS, |agent| json!(agent.servers))
         .doc("Private MCP servers, and shared servers by name"),
 ];

@@ -13,6 +13,7 @@ mod output;
 mod permissions;
 mod policy;
 mod positions;
+mod sandbox;
 mod server_entry;
 mod servers;
 mod shape;

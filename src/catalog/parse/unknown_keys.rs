@@ -22,7 +22,6 @@ const FOREIGN_RESTRICTING_KEYS: &[(&str, &str)] = &[
     ("ask", "`permissions: { ask: […] }`"),
     ("deny", "`permissions: { deny: […] }`"),
     ("exclude", "`policy: { tools: { exclude: […] } }`"),
-    ("sandbox", "`permissions` and `tools`; a sandbox is not set here"),
 ];
 
 /// Keys of other programs that do not affect permissions.

@@ -13,7 +13,8 @@ use crate::plan::{Argument, ArgumentValue, VariableSource};
 ///
 /// Program, arguments, variables (names only), tools, servers and limits. `${VAR}` is shown as written:
 /// variables are resolved only when an agent is really started. Nothing is started but `claude --help`.
-/// Exit code 0; 3 if there is no such agent or it is broken; 4 if there is no `claude`.
+/// In a sandbox also every mount and every variable inside. Exit code 0; 3 if there is no such agent or it is
+/// broken; 4 if there is no `claude` or the sandbox cannot be made.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   adjutant plan web-search
@@ -50,6 +51,9 @@ fn plan_table(preview: &PlanPreview) -> Table {
     }
     for variable in &plan.environment {
         row("variable", format_variable(&variable.name, &variable.source), variable.reason);
+    }
+    for part in &preview.sandbox {
+        row(part.kind, part.text.clone(), &part.reason);
     }
     for tool in &plan.builtin_tools {
         row("tool", format!("builtin:{tool}"), "granted by its agent.md");
@@ -116,13 +120,17 @@ fn to_json(preview: &PlanPreview) -> Value {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), parse_number(&value)))
         .collect();
-    json!({
+    let mut object = json!({
         "agent": plan.agent, "program": plan.program, "version": preview.version,
         "folder": preview.working_dir, "arguments": arguments, "environment": environment,
         "system_prompt": plan.system_prompt, "settings": plan.settings,
         "builtin_tools": plan.builtin_tools, "servers": plan.servers, "limits": limits,
         "contract": plan.digest(),
-    })
+    });
+    if let Some(members) = object.as_object_mut().filter(|_| !preview.sandbox.is_empty()) {
+        members.insert("sandbox".to_owned(), json!(preview.sandbox));
+    }
+    object
 }
 
 fn parse_number(text: &str) -> Value {

@@ -20,7 +20,7 @@ use crate::cli::{
 use crate::config::Settings;
 use crate::sessions::{
     ListedSession, Session, SessionError, SessionName, SessionState, SessionStore, Speaker,
-    TicketHolder, TranscriptMessage, last_messages, locate_transcript,
+    TicketHolder, TranscriptMessage, last_messages,
 };
 use crate::util::{now, one_line, parse_age, shorten};
 
@@ -155,7 +155,7 @@ fn show(store: &SessionStore, name: &SessionName, last: usize, json: bool) -> Co
     print_warnings(&listing.notes);
     let session = listing.sessions.iter().find(|listed| listed.session.name() == *name);
     let session = session.ok_or_else(|| unknown_session(name))?;
-    let transcript = find_transcript(&session.session);
+    let transcript = store.find_transcript(&session.session);
     let last = transcript.as_deref().map_or_else(Vec::new, |path| read_messages(path, last));
     let row = SessionRow { listed: SessionReport::new(session), transcript, last };
     output::print_result(json, &row, || {
@@ -179,7 +179,7 @@ fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> CommandRes
         output::print_json(&json!({ "forgotten": names_of(gone.iter()) }));
     } else {
         for session in gone {
-            output::print(format_forgotten(session));
+            output::print(format_forgotten(store, session));
         }
     }
     Ok(match (forgotten.unknown.is_empty(), forgotten.busy.is_empty()) {
@@ -311,8 +311,8 @@ fn format_message(exchange: &TranscriptMessage) -> String {
 }
 
 /// Formats a forgotten session with the path of its transcript, which is kept.
-fn format_forgotten(gone: &Session) -> String {
-    let place = find_transcript(gone).map_or_else(String::new, |path| {
+fn format_forgotten(store: &SessionStore, gone: &Session) -> String {
+    let place = store.find_transcript(gone).map_or_else(String::new, |path| {
         format!("; its transcript stays at {}", one_line(&path.to_string_lossy()))
     });
     format!(
@@ -322,12 +322,6 @@ fn format_forgotten(gone: &Session) -> String {
         format_time(gone.created),
         format_usd(gone.cost_usd)
     )
-}
-
-fn find_transcript(conversation: &Session) -> Option<PathBuf> {
-    let (config_dir, folder) =
-        (Path::new(&conversation.config_dir), Path::new(&conversation.folder));
-    locate_transcript(config_dir, folder, conversation.session_id)
 }
 
 fn state(listed: &ListedSession) -> &'static str {

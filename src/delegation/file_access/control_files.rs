@@ -365,12 +365,14 @@ fn data_files(data: &Path) -> Vec<ControlFile> {
         (".tmp-*", "a file of Adjutant that is being written"),
         (".staged-*", "a file of Adjutant that is being written"),
     ];
-    const DIRS: [(&str, &str); 5] = [
+    const DIRS: [(&str, &str); 7] = [
         ("leases", "the queues of sessions"),
         ("open-sessions", "open sessions"),
+        ("placeholders", "placeholders of sandboxes"),
         ("results", "answers of agents"),
         ("runs", "runs"),
         ("tmp", "private files of runs"),
+        ("transcripts", "transcripts of agents in sandboxes"),
     ];
     let files = FILES.map(|(name, content)| match name.contains(['*', '[']) {
         true => ControlFile::file(data, content).matching(name),

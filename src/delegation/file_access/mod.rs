@@ -4,5 +4,5 @@ mod control_files;
 mod decision;
 mod location;
 
-pub(crate) use control_files::ControlFiles;
+pub(crate) use control_files::{ControlFile, ControlFileKind, ControlFiles};
 pub(crate) use decision::FileRequest;

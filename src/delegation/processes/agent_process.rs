@@ -11,6 +11,7 @@ use super::super::launch::{LaunchInputs, PreparedLaunch};
 use super::super::orchestrator::Orchestrator;
 use super::super::phase_timings::RunPhase;
 use super::super::process_spec::{create_run_dir, process_spec};
+use super::super::sandbox::inner_end;
 use super::super::turn::{RunEnd, TurnOutcome, run_turn};
 use super::process_control::{ActiveRun, ProcessControl, registers_callback};
 use crate::claude::{ClaudeClient, ClientOptions, HookEvent, OpenError, TurnResult};
@@ -99,8 +100,12 @@ impl SpawnRequest {
             hooks: hooks.filter(|event| registers_callback(agent, *event)).collect(),
             ..ClientOptions::default()
         };
+        let opened = inputs.sandbox.as_ref();
+        let opened = opened
+            .map(|sandbox| sandbox.open(agent, session, (id, &run_dir), &services.tasks))
+            .transpose()?;
         let control_files = Arc::clone(&services.control_files);
-        let control = ProcessControl::new(Arc::clone(agent), servers, control_files);
+        let control = ProcessControl::new(Arc::clone(agent), servers, control_files, opened);
         Ok(Self { spec, run_dir, options, control })
     }
 }
@@ -138,14 +143,28 @@ impl AgentProcess {
         let SpawnRequest { spec, run_dir, options, control } = spawn;
         let failed = |end, stderr| Box::new(TurnOutcome::not_started(end, stderr));
         let began = Instant::now();
+        let spec = match control.sandbox() {
+            Some(sandbox) => sandbox.lock().wrap(spec),
+            None => Ok(spec),
+        };
+        let spec = spec.map_err(|error| failed(RunEnd::NotSandboxed(error), String::new()))?;
         let mut process = spawn_process(spec)
             .await
             .map_err(|error| failed(RunEnd::NotStarted(error), String::new()))?;
+        if let Some(sandbox) = control.sandbox() {
+            sandbox.lock().set_ended(process.ended());
+        }
         let spawned = began.elapsed();
         started(&process);
-        let client = initialize(&mut process, options, &control, exceeded)
-            .await
-            .map_err(|end| failed(end, process.stderr_tail()))?;
+        let client = match initialize(&mut process, options, &control, exceeded).await {
+            Ok(client) => client,
+            Err(end) => {
+                if let Some(sandbox) = control.sandbox() {
+                    sandbox.lock().release();
+                }
+                return Err(failed(end, process.stderr_tail()));
+            }
+        };
         control.process_ready(client.handle());
         Ok(Self {
             process,
@@ -167,14 +186,22 @@ impl AgentProcess {
     pub(crate) async fn shutdown_gracefully(&mut self) -> ProcessEnd {
         self.client.close();
         match timeout(EXIT_TIMEOUT, self.process.wait()).await {
-            Ok(end) => end,
+            Ok(end) => self.program_end(end),
             Err(_) => self.stop().await,
         }
     }
 
     /// Sends SIGTERM, after 400 ms SIGKILL, and waits until the process and its descendants have exited.
     pub(crate) async fn stop(&mut self) -> ProcessEnd {
-        self.process.stop(StopMode::Graceful { grace: SIGTERM_GRACE_PERIOD }).await
+        let end = self.process.stop(StopMode::Graceful { grace: SIGTERM_GRACE_PERIOD }).await;
+        self.program_end(end)
+    }
+
+    /// Returns the end of `claude`; in a sandbox the process is bwrap, which reports the status of the relay.
+    fn program_end(&self, end: ProcessEnd) -> ProcessEnd {
+        let Some(sandbox) = self.control.sandbox() else { return end };
+        sandbox.lock().release();
+        inner_end(end)
     }
 
     /// Ends the process after a turn without a result: waits for it if the stream was closed, stops it

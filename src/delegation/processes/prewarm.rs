@@ -88,6 +88,7 @@ async fn refill_agent(services: &Orchestrator, agent: &Arc<Agent>) -> Result<(),
     let told = |failure: Failure| failure.full_message();
     let Orchestrator { settings, program_cache, control_files, gateway, .. } = services;
     let (name, idle) = (agent.name.as_str(), &services.process_pool.idle);
+    let snapshot = services.catalog.snapshot();
     loop {
         let session_id = Uuid::new_v4();
         let session = match agent.session {
@@ -95,7 +96,7 @@ async fn refill_agent(services: &Orchestrator, agent: &Arc<Agent>) -> Result<(),
             false => SessionStart::Ephemeral(session_id.to_string()),
         };
         let working_dir = working_dir(agent, settings).map_err(told)?;
-        let reading = LaunchInputs::read(settings, program_cache, control_files, agent);
+        let reading = LaunchInputs::read(settings, program_cache, control_files, &snapshot, agent);
         let inputs = reading.await.map_err(told)?;
         let launch_digest = inputs.digest(&session, &working_dir, gateway).map_err(told)?;
         let key = PoolKey::Warm { digest: launch_digest.clone() };

@@ -2,7 +2,9 @@
 //! messages.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::mem::take;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::launch::PreparedLaunch;
 use super::super::phase_timings::TurnClock;
 use super::super::recorder::RunRecorder;
+use super::super::sandbox::ProcessSandbox;
 use super::super::status::StatusSender;
 use super::super::usage_meter::UsageMeter;
 use super::super::user_hooks::HookResult;
@@ -55,6 +58,7 @@ pub(crate) struct ProcessControl {
     last_activity: watch::Sender<Instant>,
     /// Cancelled at the first activity of the process while no run is bound.
     violation: CancellationToken,
+    sandbox: Option<Mutex<ProcessSandbox>>,
 }
 
 /// Per-run state of a [`ProcessControl`]: live status, event recorder, approvals, usage meter.
@@ -167,6 +171,7 @@ impl ProcessControl {
         agent: Arc<Agent>,
         sdk_servers: Option<Arc<SdkServers>>,
         control_files: Arc<ControlFiles>,
+        sandbox: Option<ProcessSandbox>,
     ) -> Arc<Self> {
         Arc::new(Self {
             agent,
@@ -176,6 +181,7 @@ impl ProcessControl {
             active_run: Mutex::default(),
             last_activity: watch::channel(Instant::now()).0,
             violation: CancellationToken::new(),
+            sandbox: sandbox.map(Mutex::new),
         })
     }
 
@@ -258,6 +264,29 @@ impl ProcessControl {
         }
         self.last_activity.send_replace(Instant::now());
         *self.active_run.lock() = Some(active_run);
+        self.reach_model(true);
+    }
+
+    fn reach_model(&self, is_bound: bool) {
+        if let Some(sandbox) = &self.sandbox {
+            sandbox.lock().set_bound(is_bound);
+        }
+    }
+
+    /// Returns the sandbox of the process, if it has one.
+    pub(crate) fn sandbox(&self) -> Option<&Mutex<ProcessSandbox>> {
+        self.sandbox.as_ref()
+    }
+
+    /// Returns a future that resolves when a protected path was replaced on the host; never without a sandbox.
+    pub(crate) fn control_file_replaced(&self) -> impl Future<Output = PathBuf> + Send + use<> {
+        let replaced = self.sandbox.as_ref().map(|sandbox| sandbox.lock().replaced());
+        async move {
+            match replaced {
+                Some(replaced) => replaced.await,
+                None => pending().await,
+            }
+        }
     }
 
     /// Returns the observations of the bound run.
@@ -271,6 +300,7 @@ impl ProcessControl {
     /// Further activity is a protocol violation. Drops the servers if one of them is per run.
     pub(crate) fn unbind_run(&self) {
         *self.active_run.lock() = None;
+        self.reach_model(false);
         if self.agent.servers.iter().any(ServerEntry::is_per_run) {
             self.sdk_servers.lock().take();
         }

@@ -109,12 +109,14 @@ impl Poolable for PooledProcess {
     fn invalidated(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let ended = self.process.process.ended();
         let violation = self.process.control.protocol_violation();
+        let replaced = self.process.control.control_file_replaced();
         let stop = self.registration.as_ref().map(RunRegistration::stop_future);
         let queue = self.lease.as_ref().and_then(|(lease, _)| lease.mark_idle());
         Box::pin(async move {
             tokio::select! {
                 () = ended => {}
                 () = violation.cancelled() => {}
+                _ = replaced => {}
                 () = or_pending(stop) => {}
                 () = or_pending(queue.map(wait_for_waiter)) => {}
             }
@@ -199,6 +201,7 @@ fn violated_protocol(outcome: &TurnOutcome) -> bool {
         RunEnd::NoResult(..) => true,
         RunEnd::Result(_) => outcome.seen.stale_result,
         RunEnd::NotStarted(_)
+        | RunEnd::NotSandboxed(_)
         | RunEnd::NotReady(..)
         | RunEnd::Interrupted(_)
         | RunEnd::Stopped(_) => false,

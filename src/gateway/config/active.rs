@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::super::authorize::VerdictCache;
 use super::servers::ServerSet;
 use crate::catalog::public_servers;
-use crate::config::GatewayFiles;
+use crate::config::{GatewayFiles, PLACEHOLDER_TEXT};
 use crate::policy::{GatewayRules, RuleProblem, evaluate, unknown_servers};
 use crate::store::{BoundedReadError, read_bounded};
 use crate::util::{Timestamp, now, one_line, shorten};
@@ -227,9 +227,10 @@ fn read_rules(
     Ok((Some(rules), said))
 }
 
-/// Reads a configuration file of at most 8 MiB; `None` if it does not exist.
+/// Reads a configuration file of at most 8 MiB; `None` if it does not exist, or is a placeholder of a sandbox.
 pub(crate) fn read_text(path: &Path) -> Result<Option<String>, String> {
     match read_bounded(path, MAX_BYTES) {
+        Ok(bytes) if bytes == PLACEHOLDER_TEXT.as_bytes() => Ok(None),
         Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| "it is no UTF-8".to_owned()),
         Err(BoundedReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),

@@ -15,7 +15,9 @@ mod spec;
 pub use bwrap::sandboxed;
 pub use path_state::PathState;
 pub use probe::{SandboxRefusal, find_bwrap, probe};
-pub use spec::{Mount, MountKind, PortForward, SandboxLimits, SandboxSpec, SandboxVariable};
+pub use spec::{
+    Mount, MountKind, Placeholder, PortForward, SandboxLimits, SandboxSpec, SandboxVariable,
+};
 
 pub(super) use bwrap::run as run_sandbox;
 pub(super) use confine::run as run_confine;

@@ -24,6 +24,13 @@ pub struct SandboxRefusal {
     pub advice: String,
 }
 
+impl SandboxRefusal {
+    /// Adds advice to what bubblewrap or the relay has written.
+    pub fn of_system(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), advice: advice(reason, &os_release()) }
+    }
+}
+
 /// Finds bubblewrap: the file that `ADJUTANT_BWRAP` names, or `bwrap` on the `PATH`.
 pub fn find_bwrap(named: Option<&Path>, path: Option<&OsStr>) -> Result<PathBuf, SandboxRefusal> {
     let wanted = named.unwrap_or(Path::new("bwrap"));
@@ -55,8 +62,7 @@ pub async fn probe(
         working_dir: "/".into(),
         symlinks: SymlinkPolicy::Follow,
     };
-    let refused =
-        |reason: String| SandboxRefusal { advice: advice(&reason, &os_release()), reason };
+    let refused = |reason: String| SandboxRefusal::of_system(&reason);
     let process = sandboxed(process, bwrap, spec).map_err(|error| refused(error.to_string()))?;
     let output = run_command(process, Vec::new(), PROBE_TIMEOUT, 1 << 16)
         .await

@@ -83,6 +83,13 @@ pub struct PortForward {
     pub socket: PathBuf,
 }
 
+/// A file or folder that stands for a control file, so that the agent cannot create one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placeholder {
+    File { content: &'static str },
+    Folder,
+}
+
 /// Limits on resources; none of them is enforced yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxLimits {}
