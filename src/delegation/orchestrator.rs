@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -40,6 +41,9 @@ use crate::util::{Mutex, RunId, run_blocking};
 /// Limit of the wait for the event log at shutdown.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Limit of the wait for open sandboxes at shutdown.
+const SANDBOXES_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Shared state of all runs: catalog, sessions, limits, logs, pools.
 pub struct Orchestrator {
     pub(crate) settings: Settings,
@@ -60,6 +64,8 @@ pub struct Orchestrator {
     pub(crate) process_pool: ProcessPool,
     shutdown: Shutdown,
     pub(crate) tasks: TaskTracker,
+    /// Open sandboxes: what they need outside is removed before Adjutant exits.
+    pub(crate) sandboxes: TaskTracker,
 }
 
 impl Orchestrator {
@@ -91,6 +97,7 @@ impl Orchestrator {
             settings,
             shutdown,
             tasks,
+            sandboxes: TaskTracker::new(),
         });
         services.follow_reloads();
         services
@@ -162,6 +169,9 @@ impl Orchestrator {
         self.tasks.wait().await;
         // Only after the last run: no run can add a process now.
         self.process_pool.idle.close().await;
+        self.sandboxes.close();
+        // A process that is being started is ended by the shutdown, too; the next start sweeps what is left.
+        let _ = timeout(SANDBOXES_TIMEOUT, self.sandboxes.wait()).await;
         self.sessions.flush().await;
         if let Some(spans) = &self.span_exporter {
             spans.flush().await;

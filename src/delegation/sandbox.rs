@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::interval;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::file_access::{ControlFile, ControlFileKind, ControlFiles};
 use super::launch::SandboxPart;
@@ -122,7 +123,7 @@ impl AgentSandbox {
         agent: &Agent,
         session: &SessionStart,
         (id, run_dir): (RunId, &RunDir),
-        tasks: &TaskTracker,
+        open: &TaskTracker,
     ) -> Result<ProcessSandbox, Failure> {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             unavailable(
@@ -157,13 +158,18 @@ impl AgentSandbox {
             .map_err(|error| failed("its socket cannot be made", &error))?;
         let replaced = ReplacementWatch::start(plan.watched)
             .map_err(|error| failed("a protected file cannot be watched", &error))?;
-        let held = HeldBySandbox { proxy, replaced, transcripts, _placeholders: placeholders };
+        let held = HeldBySandbox {
+            proxy,
+            replaced,
+            transcripts,
+            _placeholders: placeholders,
+            _open: open.token(),
+        };
         Ok(ProcessSandbox {
             bwrap: self.bwrap.clone(),
             spec: plan.spec,
             held: Some(held),
             ended: None,
-            tasks: tasks.clone(),
         })
     }
 
@@ -232,8 +238,6 @@ pub(crate) struct ProcessSandbox {
     spec: SandboxSpec,
     held: Option<HeldBySandbox>,
     ended: Option<EndFuture>,
-    /// Waited for before Adjutant exits.
-    tasks: TaskTracker,
 }
 
 struct EndFuture(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>);
@@ -250,6 +254,8 @@ struct HeldBySandbox {
     replaced: ReplacementWatch,
     transcripts: Option<PathBuf>,
     _placeholders: PlaceholderLease,
+    /// Adjutant waits for it before it exits. Dropped last.
+    _open: TaskTrackerToken,
 }
 
 impl ProcessSandbox {
@@ -316,7 +322,7 @@ impl Drop for ProcessSandbox {
                     ended.0.await;
                     held.release();
                 };
-                self.tasks.spawn_on(release, &runtime);
+                runtime.spawn(release);
             }
             _ => held.release(),
         }

@@ -102,7 +102,7 @@ impl SpawnRequest {
         };
         let opened = inputs.sandbox.as_ref();
         let opened = opened
-            .map(|sandbox| sandbox.open(agent, session, (id, &run_dir), &services.tasks))
+            .map(|sandbox| sandbox.open(agent, session, (id, &run_dir), &services.sandboxes))
             .transpose()?;
         let control_files = Arc::clone(&services.control_files);
         let control = ProcessControl::new(Arc::clone(agent), servers, control_files, opened);
