@@ -41,7 +41,7 @@ pub(crate) enum RunsCommand {
     #[command(
         after_long_help = "Examples:\n  adjutant runs show last\n  adjutant runs show 8f3a --html > run.html"
     )]
-    Show(ShowArguments),
+    Show(ShowRunArguments),
     /// End a run; its caller is told that it was cancelled
     ///
     /// Exit code 0; 1 if there is no such run, or more than one.
@@ -54,7 +54,7 @@ pub(crate) enum RunsCommand {
 
 /// `adjutant runs show`.
 #[derive(Debug, Args)]
-pub(crate) struct ShowArguments {
+pub(crate) struct ShowRunArguments {
     /// The run's id, or as much of its beginning or end as makes it unique; `last` for the newest
     run: String,
     /// Print JSON for a program
@@ -134,7 +134,7 @@ fn recorded_runs(settings: &Settings) -> Result<Vec<RunTimeline>, CommandError> 
         .map_err(|error| failure(format_args!("the events cannot be read: {error}")))
 }
 
-fn show(settings: &Settings, arguments: &ShowArguments) -> CommandResult {
+fn show(settings: &Settings, arguments: &ShowRunArguments) -> CommandResult {
     let runs = recorded_runs(settings)?;
     let run = match arguments.run.as_str() {
         "last" => runs.last().ok_or_else(|| not_recorded("last"))?,
