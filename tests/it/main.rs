@@ -32,6 +32,7 @@ mod dependencies;
 mod deploy;
 mod documentation;
 mod events;
+mod explain_calls;
 mod extensions;
 mod gateway;
 mod gateway_real;
