@@ -37,6 +37,7 @@ pub use status::StatusSender;
 pub(crate) use approval::{
     ApprovalAnswer, ApprovalFuture, ApprovalPrompt, ApprovalQuestion, CHOICES,
 };
+pub(crate) use file_access::{ControlFiles, FileRequest};
 pub(crate) use launch::{PlanPreview, preview};
 pub(crate) use processes::{ProgramCache, find_credentials, locate_program};
 pub(crate) use request::MAX_TEXT_BYTES;

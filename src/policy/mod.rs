@@ -26,5 +26,5 @@ pub(crate) use builtin_tools::runs_commands;
 pub(crate) use delegation_decision::{DelegationRule, evaluate_delegation};
 pub(crate) use fallback_agent::{FallbackError, resolve_caller};
 pub(crate) use gateway_rules::{RuleProblem, unknown_servers};
-pub(crate) use tool_call::{CallDecision, evaluate_call};
-pub(crate) use verdict::{Decision, Verdict};
+pub(crate) use tool_call::{CallDecision, call_patterns, evaluate_call};
+pub(crate) use verdict::{Decision, Rule, Verdict};

@@ -5,7 +5,7 @@
 //! such as commands with shell syntax, is [`CallDecision::Undetermined`] and never guessed.
 
 use super::agent_decision::evaluate_builtin;
-use super::builtin_tools::all_names;
+use super::builtin_tools::{all_names, runs_commands};
 use super::verdict::{AccessRequest, Decision, Resource, Rule, Verdict, quote};
 use crate::catalog::{Agent, RuleText};
 use crate::util::Pattern;
@@ -179,6 +179,20 @@ pub(crate) fn evaluate_call(agent: &Agent, call: &RuleText) -> CallDecision {
         }
         decision => decision,
     }
+}
+
+/// Returns the rules for parts of a tool, if calls of the tool need a rule and none allows the tool as a whole.
+pub(crate) fn call_patterns(agent: &Agent, tool: &str) -> Vec<String> {
+    let rules = ToolRules { agent, tool };
+    let needs_rule = runs_commands(tool)
+        || matches!(tool, "Edit" | "MultiEdit" | "NotebookEdit" | "WebFetch" | "Write");
+    if !needs_rule
+        || rules.find("allow", covers_tool).is_some()
+        || !evaluate_builtin(agent, tool).is_allowed()
+    {
+        return Vec::new();
+    }
+    rules.list("allow").map(|(_, rule)| rule.to_string()).collect()
 }
 
 fn undetermined(reason: &str) -> CallDecision {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::catalog::{Agent, RuleText, ServerLaunch, ToolRef};
+use crate::cli::format::plural;
 use crate::cli::permissions_view::{PermissionsView, shared_servers};
 use crate::config::Settings;
 use crate::policy::{Decision, GatewayRules, Verdict, builtin_tools};
@@ -66,6 +67,20 @@ pub(crate) struct MatrixCell {
     pub(crate) file: Option<PathBuf>,
     pub(crate) line: Option<u32>,
     pub(crate) reason: String,
+    /// Rules that allow some calls of a built-in tool, if none allows the tool as a whole.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) patterns: Vec<String>,
+}
+
+impl MatrixCell {
+    /// `yes`, `no`, or the number of patterns that a call has to match.
+    pub(crate) fn word(&self) -> String {
+        match self.decision {
+            Decision::Allow if self.patterns.is_empty() => "yes".to_owned(),
+            Decision::Allow => plural(self.patterns.len(), "pattern"),
+            Decision::Deny => "no".to_owned(),
+        }
+    }
 }
 
 /// Agents and servers to include; an empty list includes all.
@@ -200,7 +215,9 @@ impl<'r> KnownNames<'r> {
         let shown = || columns.iter().filter_map(|column| self.valid_agents.get(&column.name));
         let names: BTreeSet<String> = shown().flat_map(|agent| named_builtins(agent)).collect();
         let cell = |column: &MatrixColumn, tool: &str| {
-            column.subagent.then(|| self.rights.evaluate_builtin(&column.name, tool).ok()).flatten()
+            let verdict = column.subagent.then(|| self.rights.evaluate_builtin(&column.name, tool));
+            let patterns = self.rights.call_patterns(&column.name, tool);
+            verdict?.ok().map(|verdict| MatrixCell { patterns, ..MatrixCell::from(verdict) })
         };
         names
             .into_iter()
@@ -208,10 +225,7 @@ impl<'r> KnownNames<'r> {
                 kind: RowKind::Builtin,
                 server: None,
                 private_to: None,
-                cells: columns
-                    .iter()
-                    .map(|column| cell(column, &tool).map(MatrixCell::from))
-                    .collect(),
+                cells: columns.iter().map(|column| cell(column, &tool)).collect(),
                 tool: Some(tool),
             })
             .collect()
@@ -339,6 +353,7 @@ impl From<Verdict> for MatrixCell {
             file: evaluation.rule.file.as_deref().map(PathBuf::from),
             line: evaluation.rule.line,
             reason: evaluation.reason,
+            patterns: Vec::new(),
         }
     }
 }

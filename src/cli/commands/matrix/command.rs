@@ -11,7 +11,6 @@ use crate::cli::permissions_view::PermissionsView;
 use crate::cli::table::ruled_table;
 use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
 use crate::config::Settings;
-use crate::policy::Decision;
 use crate::util::{one_line, shorten};
 
 /// Show what every agent may use: servers, tools and built-in tools, each with its rule
@@ -91,11 +90,7 @@ fn row_label(row: &MatrixRow) -> String {
 
 fn format_cell(cell: Option<&MatrixCell>, agent: &MatrixColumn) -> String {
     let Some(cell) = cell else { return "·".to_owned() };
-    let word = match cell.decision {
-        Decision::Allow => "yes",
-        Decision::Deny => "no",
-    };
-    format!("{word}  {}", short_rule(cell, agent))
+    format!("{}  {}", cell.word(), short_rule(cell, agent))
 }
 
 /// Returns the path of the rule without the agent's prefix, which the column header shows.
