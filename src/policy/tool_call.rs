@@ -165,7 +165,7 @@ pub(crate) fn evaluate_call(agent: &Agent, call: &RuleText) -> CallDecision {
     else {
         return CallDecision::Decided(whole);
     };
-    let rules = ToolRules { agent, tool: &call.tool };
+    let rules = RulesForTool { agent, tool: &call.tool };
     let decision = match call.tool.as_str() {
         "Bash" => rules.evaluate_command(argument),
         "WebFetch" => rules.evaluate_domain(argument),
@@ -183,7 +183,7 @@ pub(crate) fn evaluate_call(agent: &Agent, call: &RuleText) -> CallDecision {
 
 /// Returns the rules for parts of a tool, if calls of the tool need a rule and none allows the tool as a whole.
 pub(crate) fn call_patterns(agent: &Agent, tool: &str) -> Vec<String> {
-    let rules = ToolRules { agent, tool };
+    let rules = RulesForTool { agent, tool };
     let needs_rule = runs_commands(tool)
         || matches!(tool, "Edit" | "MultiEdit" | "NotebookEdit" | "WebFetch" | "Write");
     if !needs_rule
@@ -200,12 +200,12 @@ fn undetermined(reason: &str) -> CallDecision {
 }
 
 /// The permission rules of an agent for one tool.
-struct ToolRules<'a> {
+struct RulesForTool<'a> {
     agent: &'a Agent,
     tool: &'a str,
 }
 
-impl<'a> ToolRules<'a> {
+impl<'a> RulesForTool<'a> {
     /// Rules of one list for this tool, with their paths in `agent.md`.
     fn list(&self, name: &'static str) -> impl Iterator<Item = (String, &'a RuleText)> {
         let rules = match name {
