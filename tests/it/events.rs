@@ -270,6 +270,28 @@ fn the_next_start_closes_runs_that_a_killed_server_left_open() {
     assert!(ended["duration_ms"].is_u64(), "{ended}");
 }
 
+#[test_case(NEW)]
+#[test_case(OLD)]
+fn a_stopped_run_counts_the_turns_that_it_took(version: &str) {
+    let Some(fixture) = ClaudeContext::new(version) else { return };
+    add_worker(&fixture, "worker");
+    let mut client = fixture.serve();
+    let prompt =
+        "CALL Bash {\"command\":\"echo one\"}\nCALL Bash {\"command\":\"sleep 100\"}\nSAY done";
+    let arguments = json!({ "agent_name": "worker", "prompt": prompt });
+    let call = client
+        .send_request("tools/call", json!({ "name": "run_subagent", "arguments": arguments }));
+    wait_until("the second command", || {
+        let asleep = |event: &Value| event["tool_input"]["command"] == "sleep 100";
+        fixture.context.events().iter().any(asleep).then_some(())
+    });
+    assert!(fixture.adjutant(["runs", "stop", "last"]).status().unwrap().success());
+    client.answer(call);
+    client.stop();
+    let ended = fixture.context.events().pop().unwrap();
+    assert_eq!((&ended["outcome"], &ended["turns"]), (&json!("CANCELLED"), &json!(2)), "{ended}");
+}
+
 /// How a run is ended from outside, while it waits for nothing.
 #[derive(Clone, Copy)]
 enum Act {
