@@ -76,7 +76,7 @@ commands! {
     List(list::ListArguments): reads_only,
     Show(show::ShowArguments): reads_only,
     New(new::NewArguments): acts_or_changes,
-    Check(check::CheckArguments): reads_only,
+    Check(check::CheckArguments): check::CheckArguments::access,
     Schema(schema::SchemaArguments): reads_only,
     #[command(subcommand)]
     Runs(runs::RunsCommand): runs::RunsCommand::access,

@@ -443,9 +443,7 @@ fn interrupt(_: &TestContext, child: &mut Child) {
 }
 
 fn stop(context: &TestContext, _: &mut Child) {
-    let run =
-        report(&context.run(["runs", "list", "--json"]))[0]["run"].as_str().unwrap().to_owned();
-    assert!(context.run(["runs", "stop", &run]).status.success());
+    assert!(context.run(["runs", "stop", "last"]).status.success());
 }
 
 fn serve(context: &TestContext) -> McpClient {

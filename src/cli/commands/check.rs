@@ -9,8 +9,9 @@ use serde::Serialize;
 use crate::catalog::{
     Agent, Diagnostic, ProjectCheck, Severity, Snapshot, check_project, public_servers,
 };
+use crate::cli::commands::init::refresh_section;
 use crate::cli::format::plural;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, diagnostics, output};
+use crate::cli::{CliCommand, CommandAccess, CommandResult, ExitStatus, diagnostics, output};
 use crate::config::{GatewayFiles, Settings};
 use crate::gateway::{FindingLevel, GatewayError, ServerSet, ToolPins, read_text};
 use crate::policy::{GatewayRules, RuleProblem, builtin_tools, runs_commands, unknown_servers};
@@ -22,16 +23,28 @@ use crate::util::one_line;
 /// .claude/settings.json, and the list of subagents in agents/main/system-prompt.md. Findings go to
 /// stderr, the summary to stdout. Exit code 0 if nothing is wrong, else 1.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Examples:\n  adjutant check\n  adjutant check --strict\n  \
-    adjutant check --json | jq -r '.diagnostics[] | \"\\(.file):\\(.line): \\(.message)\"'")]
+#[command(
+    after_long_help = "Examples:\n  adjutant check\n  adjutant check --strict\n  adjutant check --fix\n  \
+    adjutant check --json | jq -r '.diagnostics[] | \"\\(.file):\\(.line): \\(.message)\"'"
+)]
 pub(crate) struct CheckArguments {
     /// Count warnings as errors
     #[arg(long)]
     strict: bool,
 
+    /// Refresh the list of subagents in agents/main/system-prompt.md
+    #[arg(long)]
+    fix: bool,
+
     /// Print what was found as JSON
     #[arg(long)]
     json: bool,
+}
+
+impl CheckArguments {
+    pub(crate) fn access(&self) -> CommandAccess {
+        if self.fix { CommandAccess::ActsOrChanges } else { CommandAccess::ReadsOnly }
+    }
 }
 
 #[derive(Serialize)]
@@ -54,6 +67,9 @@ struct CheckNote {
 
 impl CliCommand for CheckArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
+        if self.fix {
+            refresh_section(settings);
+        }
         let snapshot = Snapshot::load(settings);
         let mut check = check_project(settings, &snapshot);
         check_gateway(settings, &mut check);

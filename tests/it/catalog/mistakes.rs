@@ -419,6 +419,36 @@ fn check_covers_files_other_than_agents() {
     );
 }
 
+#[test]
+fn check_fix_refreshes_the_list_of_subagents() {
+    let context = TestContext::new();
+    let prompt =
+        "Hello\n<!-- adjutant:subagents:begin -->\nold\n<!-- adjutant:subagents:end -->\nBye\n";
+    context
+        .agent("search", "---\nname: search\ndescription: Finds things\n---\nYou find.\n")
+        .write("agents/main/system-prompt.md", prompt);
+    let stale = context.run(["check"]);
+    assert_eq!(stale.status.code(), Some(0), "an out-of-date list is a warning: {stale:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&stale.stdout),
+        "1 agent, 2 files checked: 0 errors, 1 warning\n"
+    );
+    let fixed = context.run(["check", "--fix"]);
+    assert_eq!(
+        (String::from_utf8_lossy(&fixed.stdout), String::from_utf8_lossy(&fixed.stderr)),
+        (
+            "1 agent, 2 files checked: 0 errors, 0 warnings\n".into(),
+            "the list in agents/main/system-prompt.md was renewed\n".into()
+        )
+    );
+    let file = context.root().join("agents/main/system-prompt.md");
+    assert_eq!(
+        std::fs::read_to_string(file).unwrap(),
+        "Hello\n<!-- adjutant:subagents:begin -->\nSubagents you can call with `run_subagent`:\n\n\
+         - `search`: Finds things\n<!-- adjutant:subagents:end -->\nBye\n"
+    );
+}
+
 /// Findings of `check` for `.mcp.json`: severity, line and message.
 fn check_servers(servers: &str) -> Vec<(String, u64, String)> {
     let context = TestContext::new();

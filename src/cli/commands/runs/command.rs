@@ -47,7 +47,7 @@ pub(crate) enum RunsCommand {
     /// Exit code 0; 1 if there is no such run, or more than one.
     #[command(after_long_help = "Example:\n  adjutant runs stop 8f3a")]
     Stop {
-        /// The run's id, or as much of its beginning or end as makes it unique
+        /// The run's id, or as much of its beginning or end as makes it unique; `last` for the newest
         run: String,
     },
 }
@@ -166,7 +166,13 @@ fn related_runs<'a>(run: &RunTimeline, runs: &'a [RunTimeline]) -> Vec<&'a RunTi
 fn stop(settings: &Settings, wanted: &str) -> CommandResult {
     let registry = RunRegistry::at(&settings.data_dir());
     let entries = registry.list()?;
-    let entry = the_only(wanted, &entries, |entry| entry.run)?.ok_or_else(|| {
+    let going_on = entries.iter().filter(|entry| !entry.idle);
+    let found = match wanted {
+        // Ids begin with the time.
+        "last" => going_on.max_by_key(|entry| entry.run.to_string()),
+        wanted => the_only(wanted, &entries, |entry| entry.run)?,
+    };
+    let entry = found.ok_or_else(|| {
         let wanted = one_line(wanted);
         failure(format_args!("no run `{wanted}` is going on: `adjutant runs list` shows what is"))
     })?;
