@@ -16,7 +16,7 @@ use crate::config::Settings;
 #[derive(Debug, Parser)]
 #[command(name = "adjutant", version, about, max_term_width = 100)]
 pub(crate) struct CliArguments {
-    /// The project's folder [default: $ADJUTANT_ROOT, $CLAUDE_PROJECT_DIR, or the current folder]
+    /// The project's folder [default: $ADJUTANT_ROOT, $CLAUDE_PROJECT_DIR, or the nearest project above the current folder]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 
@@ -69,6 +69,21 @@ macro_rules! commands {
             }
         }
     };
+}
+
+impl Command {
+    /// Returns false for commands that work without a project, in the current folder. `doctor` reports it.
+    pub(crate) fn needs_project(&self) -> bool {
+        !matches!(
+            self,
+            Self::Init(_)
+                | Self::Schema(_)
+                | Self::Doctor(_)
+                | Self::Demo(_)
+                | Self::Hook(_)
+                | Self::Completions(_)
+        )
+    }
 }
 
 commands! {

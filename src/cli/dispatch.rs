@@ -28,7 +28,11 @@ pub fn main() -> ExitCode {
 
 fn run(arguments: &CliArguments) -> CommandResult {
     refuse_below_agent(&arguments.command)?;
-    let settings = Settings::resolve(arguments.root.as_deref())?;
+    let root = arguments.root.as_deref();
+    let settings = match arguments.command.needs_project() {
+        true => Settings::resolve(root)?,
+        false => Settings::resolve_or_current(root)?,
+    };
     arguments.command.command().run(&settings)
 }
 

@@ -5,6 +5,7 @@
 pub(crate) mod env_vars;
 mod gateway_files;
 mod gateway_options;
+mod project;
 mod settings;
 
 pub use gateway_options::GatewayOptions;
@@ -14,3 +15,4 @@ pub(crate) use env_vars::{ADJUTANT_AGENT, CLAUDE_CODE_SESSION_ID};
 pub(crate) use gateway_files::{
     GatewayFile, GatewayFiles, MCP_CONFIG_NAME, RULES_NAME, user_config_dirs,
 };
+pub(crate) use project::find_project;

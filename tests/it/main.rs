@@ -51,6 +51,7 @@ mod policy_over_mcp;
 mod private_servers;
 mod processes;
 mod progress;
+mod project;
 mod real_claude;
 mod refusals;
 mod serve;

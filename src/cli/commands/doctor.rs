@@ -15,7 +15,7 @@ use crate::cli::format::{format_usd, plural};
 use crate::cli::runtime::lazy_gateway;
 use crate::cli::table::wrap_behind_heading;
 use crate::cli::{CliCommand, CommandAccess, CommandResult, ExitStatus, output, runtime};
-use crate::config::Settings;
+use crate::config::{Settings, find_project};
 use crate::delegation::{
     NoApprover, Orchestrator, ProgramCache, RunRequest, StatusSender, find_credentials,
 };
@@ -52,8 +52,17 @@ impl CliCommand for DoctorArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         runtime::block_on(async {
             let mut findings = vec![check_claude(settings).await, check_credentials()];
-            findings.extend(check_project(settings));
-            findings.extend(check_servers(settings, self.live).await);
+            match find_project(&settings.root) {
+                Ok(_) => {
+                    findings.extend(check_project(settings));
+                    findings.extend(check_servers(settings, self.live).await);
+                }
+                Err(error) => findings.push(bad(
+                    "project",
+                    error.to_string(),
+                    "go to a folder of a project, or name one with `--root DIR`",
+                )),
+            }
             if self.live {
                 findings.push(check_round_trip(settings).await);
             }

@@ -24,7 +24,7 @@ pub struct TestContext {
 }
 
 impl TestContext {
-    /// Creates an empty project.
+    /// Creates a project that has nothing but `.git`.
     pub fn new() -> Self {
         Self::with_program(env!("CARGO_BIN_EXE_adjutant").as_ref())
     }
@@ -38,7 +38,7 @@ impl TestContext {
             .tempdir()
             .expect("a temporary folder");
         fs::create_dir_all(folder.path().join("home")).expect("a home");
-        fs::create_dir_all(folder.path().join("project")).expect("a project");
+        fs::create_dir_all(folder.path().join("project/.git")).expect("a project");
         Self { folder, program: program.to_owned() }
     }
 

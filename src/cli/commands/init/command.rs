@@ -78,6 +78,9 @@ fn print_report(settings: &Settings, wishes: InitArguments, changes: &[FileChang
             changes.iter().map(|change| FileChangeReport::of(change, wishes.dry_run)).collect();
         return output::print_json(&InitReport { dry_run: wishes.dry_run, files, hints });
     }
+    if env::current_dir().is_ok_and(|current| current != settings.root) {
+        output::print_message(format_args!("the project is `{}`", settings.root.display()));
+    }
     for change in changes {
         if wishes.dry_run && change.is_needed() {
             output::print(diff(change).trim_end());
