@@ -18,7 +18,7 @@ const WIDTH: usize = 110;
 /// Writes diagnostics to stderr, each with its source line, and an empty line behind them.
 pub(crate) fn print(found: &[Diagnostic], root: &Path) {
     if !found.is_empty() {
-        output::print_message(format_args!("{}\n", render(found, root).trim_end()));
+        output::print_styled(format_args!("{}\n", render(found, root).trim_end()));
     }
 }
 

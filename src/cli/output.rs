@@ -1,4 +1,6 @@
 //! All output of the commands: data goes to stdout, messages go to stderr.
+//!
+//! Escape sequences and control characters are removed from all text; only JSON and `print_raw` leave it unchanged.
 
 use std::env;
 use std::error::Error;
@@ -7,15 +9,22 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-/// Writes a line to stdout. Errors are ignored: a closed pipe is not a failure of the command.
+use crate::util::strip_control_chars;
+
+/// Writes text for a person to stdout.
 pub(crate) fn print(text: impl Display) {
+    print_raw(strip_control_chars(&text.to_string()));
+}
+
+/// Writes a line to stdout as it is. Errors are ignored: a closed pipe is not a failure of the command.
+pub(crate) fn print_raw(text: impl Display) {
     let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
 /// Writes a value to stdout as indented JSON.
 pub(crate) fn print_json(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
-        Ok(text) => print(text),
+        Ok(text) => print_raw(text),
         Err(error) => print_error(format_args!("cannot write JSON: {error}")),
     }
 }
@@ -41,6 +50,11 @@ pub(crate) fn print_list<T: Serialize, D: Display>(
 
 /// Writes a message to stderr.
 pub(crate) fn print_message(text: impl Display) {
+    print_styled(strip_control_chars(&text.to_string()));
+}
+
+/// Writes a message with colours of our own to stderr.
+pub(crate) fn print_styled(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
@@ -49,7 +63,7 @@ pub(crate) fn confirm(question: impl Display) -> bool {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return false;
     }
-    let _ = write!(io::stderr().lock(), "{question} [y/N] ");
+    let _ = write!(io::stderr().lock(), "{} [y/N] ", strip_control_chars(&question.to_string()));
     let mut answer = String::new();
     let read = io::stdin().read_line(&mut answer).is_ok();
     read && matches!(answer.trim(), "y" | "Y" | "yes")

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::util::{Timestamp, shorten, strip_control_chars};
+use crate::util::{Timestamp, shorten};
 
 /// Limit of the bytes read from the end of a transcript.
 const MAX_READ_BYTES: u64 = 8 << 20;
@@ -141,11 +141,7 @@ fn parse_message(line: &str) -> Option<TranscriptMessage> {
     let speaker = speaker(&line)?;
     let text = message_text(line.pointer("/message/content")?)?;
     let at = line.get("timestamp").and_then(Value::as_str).and_then(|at| at.parse().ok());
-    Some(TranscriptMessage {
-        speaker,
-        at,
-        text: shorten(&strip_control_chars(&text), MAX_MESSAGE_CHARS),
-    })
+    Some(TranscriptMessage { speaker, at, text: shorten(&text, MAX_MESSAGE_CHARS) })
 }
 
 fn speaker(line: &Value) -> Option<Speaker> {

@@ -24,7 +24,7 @@ use crate::delegation::{
 use crate::identity::Caller;
 use crate::outcome::{Outcome, Report};
 use crate::process::Shutdown;
-use crate::util::strip_control_chars;
+use crate::util::{one_line, strip_control_chars};
 
 const PROMPT: &str = "allow [o]nce, allow for this [r]un, or [d]eny?";
 /// Unrecognized answers after which the request is denied.
@@ -62,6 +62,9 @@ pub(crate) struct RunArguments {
     /// Print the whole report as JSON
     #[arg(long)]
     json: bool,
+    /// Print the answer exactly as the agent wrote it, with escape sequences and control characters
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
 
     #[command(flatten)]
     log: logging::LogArguments,
@@ -82,11 +85,11 @@ impl CliCommand for RunArguments {
             fresh: self.fresh,
         };
         let caller = Caller { session_id: main_session_id(), ..Caller::named(&self.caller) };
-        let json = self.json;
+        let (json, raw) = (self.json, self.raw);
         runtime::block_on(async move {
             let shutdown = start_immediate_shutdown()?;
             let report = delegate(settings, shutdown, request, caller).await;
-            print_report(&report, json);
+            print_report(&report, json, raw);
             Ok(match &report.outcome {
                 Outcome::Answered(_) => ExitStatus::Success,
                 Outcome::Failed(failure) => ExitStatus::of(failure.code),
@@ -155,7 +158,7 @@ async fn show_status_line(
 
 async fn update_status(status: &mut watch::Receiver<RunStatus>, bar: &ProgressBar) {
     loop {
-        bar.set_message(status.borrow_and_update().summary());
+        bar.set_message(one_line(&status.borrow_and_update().summary()));
         if status.changed().await.is_err() {
             return;
         }
@@ -172,15 +175,13 @@ fn spinner(agent: &str) -> ProgressBar {
     bar
 }
 
-fn print_report(report: &Report, json: bool) {
+fn print_report(report: &Report, json: bool, raw: bool) {
     if json {
         output::print_json(&to_json(report));
         return;
     }
     match &report.outcome {
-        Outcome::Answered(answer) if output::stdout_is_terminal() => {
-            output::print(strip_control_chars(&answer.text));
-        }
+        Outcome::Answered(answer) if raw => output::print_raw(&answer.text),
         Outcome::Answered(answer) => output::print(&answer.text),
         Outcome::Failed(failure) => {
             output::print_message(strip_control_chars(&failure.full_message()));
