@@ -42,6 +42,12 @@ pub(crate) fn format_log_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
+/// Returns the last 8 characters of an id: ids begin with the time, so the end distinguishes them.
+pub(crate) fn short_id(id: &str) -> String {
+    let from = id.len().saturating_sub(8);
+    id.get(id.ceil_char_boundary(from)..).unwrap_or(id).to_owned()
+}
+
 /// Formats a number with its noun: `1 agent`, `2 agents`.
 pub(crate) fn plural(number: impl TryInto<u64>, word: &str) -> String {
     match number.try_into().unwrap_or(u64::MAX) {

@@ -204,10 +204,12 @@ fn local_links(page: &str) -> Vec<String> {
     marked.chain(quoted).filter(own).map(str::to_owned).collect()
 }
 
-/// The README and every page in `docs/`.
+/// The README and every page in `docs/` and `docs/reference/`.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
-    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let folders =
+        ["docs", "docs/reference"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let docs = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
     pages.extend(docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     pages.sort();
     pages

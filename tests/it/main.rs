@@ -61,6 +61,7 @@ mod sessions;
 mod shell_rules;
 mod shipped_agents;
 mod shipped_agents_live;
+mod tables;
 
 mod process_pool;
 mod process_pool_faults;

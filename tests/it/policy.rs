@@ -269,14 +269,11 @@ fn matrix_prints_a_table_or_a_self_contained_html_page() {
     let table = context.run(["matrix", "--agent", "ops", "--server", "db"]);
     let text = String::from_utf8_lossy(&table.stdout).into_owned();
     insta::assert_snapshot!(text, @r"
-    ──────────────────────────────────────────
-                        ops                   
-    ══════════════════════════════════════════
-     db                 yes  allow.servers[0] 
-       drop_*           no  deny.tools.db[0]  
-       query            yes  allow.servers[0] 
-       any other tool   yes  allow.servers[0] 
-    ──────────────────────────────────────────
+                      ops
+    db                yes  allow.servers[0]
+      drop_*          no  deny.tools.db[0]
+      query           yes  allow.servers[0]
+      any other tool  yes  allow.servers[0]
     ");
     let page = context.run(["matrix", "--html"]);
     let text = String::from_utf8_lossy(&page.stdout).into_owned();

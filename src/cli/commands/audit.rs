@@ -11,6 +11,7 @@ use crate::audit::{ArgumentDetail, AuditOptions, Verification, verify};
 use crate::catalog::{ArgumentLogging, AuditRule, Snapshot};
 use crate::cli::format::{format_micros, plural};
 use crate::cli::log_view::{LogView, MatchedLine, age};
+use crate::cli::table::wrap_line;
 use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, output, usage};
 use crate::config::{GatewayFiles, Settings};
 use crate::store::LockError;
@@ -181,10 +182,10 @@ fn matches_filter(shown: &AuditRow, arguments: &AuditArguments) -> bool {
 
 fn print_line(line: &str, json: bool) {
     if json {
-        return output::print(line);
+        return output::print_raw(line);
     }
     let Ok(shown) = serde_json::from_str::<AuditRow>(line) else { return };
-    output::print(one_line(&format_entry(&shown)));
+    output::print(wrap_line(&one_line(&format_entry(&shown))));
 }
 
 /// Formats an entry: `#12 2026-01-31T12:00:00Z dev (asserted) execute_tool db/query allow 1.5 ms`.

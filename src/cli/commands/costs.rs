@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use comfy_table::Table;
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use crate::catalog::Snapshot;
-use crate::cli::format::format_usd;
-use crate::cli::table::{align_right, plain_table};
+use crate::cli::format::{format_usd, short_id};
+use crate::cli::table::{Column, Table};
 use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
 use crate::config::Settings;
 use crate::costs::{CostAccount, CostLedger, day_of};
@@ -111,7 +111,13 @@ fn total(rows: &[CostRow]) -> CostRow {
 fn table(rows: &[CostRow], by: CostGrouping, with_bars: bool) -> Table {
     let total = total(rows);
     let longest = rows.iter().map(|row| row.cost_usd).fold(0.0, f64::max);
-    let mut table = plain_table([by.header(), "RUNS", "COST", ""]);
+    let mut table = Table::new([
+        Column::text(by.header()),
+        Column::number("RUNS").drop(2),
+        Column::number("COST"),
+        Column::whole("").drop(1),
+        Column::text("BUDGET").drop(3),
+    ]);
     for row in rows.iter().chain((rows.len() > 1).then_some(&total)) {
         let bar = match with_bars && row.name != total.name {
             true => draw_bar(row.cost_usd, longest),
@@ -120,10 +126,10 @@ fn table(rows: &[CostRow], by: CostGrouping, with_bars: bool) -> Table {
         let budget = row.today.map_or(String::new(), |(spent, most)| {
             format!("{} of ${most} today", format_usd(spent))
         });
-        let aside = [bar, budget].join(" ").trim().to_owned();
-        table.add_row([one_line(&row.name), row.runs.to_string(), format_usd(row.cost_usd), aside]);
+        let is_id = by == CostGrouping::Session && Uuid::try_parse(&row.name).is_ok();
+        let name = if is_id { short_id(&row.name) } else { one_line(&row.name) };
+        table.add_row([name, row.runs.to_string(), format_usd(row.cost_usd), bar, budget]);
     }
-    align_right(&mut table, &[1, 2]);
     table
 }
 
@@ -204,7 +210,7 @@ mod tests {
             account("2026-11-16", "helper", "process-2", 0.125),
         ];
         let shown = [CostGrouping::Agent, CostGrouping::Day, CostGrouping::Session].map(|by| {
-            let lines = table(&group_rows(&accounts, by), by, true).to_string();
+            let lines = table(&group_rows(&accounts, by), by, true).render(None);
             lines.lines().map(|line| line.trim_end().to_owned() + "\n").collect::<String>()
         });
         insta::assert_snapshot!(shown.join("\n"));

@@ -6,8 +6,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::runs::matches_run_id;
-use crate::cli::format::{format_log_time, format_usd};
+use crate::cli::format::{format_log_time, format_usd, short_id};
 use crate::cli::log_view::{LogView, MatchedLine, age};
+use crate::cli::table::wrap_line;
 use crate::cli::{CliCommand, CommandResult, ExitStatus, main_session_watch, output, usage};
 use crate::config::Settings;
 use crate::events::{EndDetection, RecordedEvent, event_path, read_events};
@@ -81,10 +82,10 @@ fn matches_filter(event: &RecordedEvent, arguments: &EventsArguments) -> bool {
 
 fn print_line(line: &str, json: bool) {
     if json {
-        return output::print(line);
+        return output::print_raw(line);
     }
     if let Some(event) = RecordedEvent::parse(line) {
-        output::print(one_line(&format_event(&event)));
+        output::print(wrap_line(&one_line(&format_event(&event))));
     }
 }
 
@@ -101,12 +102,6 @@ fn format_event(event: &RecordedEvent) -> String {
     words.extend(event.number("cost_usd").map(format_usd));
     words.extend(event_detail(event).map(|text| shorten(&one_line(text), 120)));
     words.join(" ")
-}
-
-/// Returns the last 8 bytes of an id: ids begin with the time, so the end distinguishes them.
-fn short_id(id: &str) -> String {
-    let from = id.len().saturating_sub(8);
-    id.get(id.ceil_char_boundary(from)..).unwrap_or(id).to_owned()
 }
 
 fn event_detail(event: &RecordedEvent) -> Option<&str> {

@@ -4,12 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use comfy_table::Table;
 use serde_json::{Value, json};
 
 use crate::catalog::{Diagnostic, Extension, Snapshot, Visibility};
 use crate::cli::format::plural;
-use crate::cli::table::ruled_table;
+use crate::cli::table::{Column, Table};
 use crate::cli::{
     CliCommand, CommandAccess, CommandResult, ExitStatus, diagnostics, failure, output,
 };
@@ -114,9 +113,16 @@ fn first_problem(extension: &Extension) -> Option<String> {
 }
 
 fn table(extensions: &[Extension]) -> Table {
-    let mut table =
-        ruled_table(["extension", "agents", "public servers", "private servers", "state"]);
-    table.add_rows(extensions.iter().map(cells));
+    let mut table = Table::new([
+        Column::text("EXTENSION"),
+        Column::text("AGENTS").drop(3),
+        Column::text("PUBLIC SERVERS").drop(2),
+        Column::text("PRIVATE SERVERS").drop(1),
+        Column::text("STATE"),
+    ]);
+    for extension in extensions {
+        table.add_row(cells(extension));
+    }
     table
 }
 

@@ -1,16 +1,13 @@
 //! `adjutant list`: lists the agents of the project.
 
 use clap::Args;
-use comfy_table::Table;
 use serde::Serialize;
 
 use crate::catalog::{AgentOrigin, AllowedCallers, CatalogEntry, Snapshot};
-use crate::cli::table::ruled_table;
+use crate::cli::table::{Column, Table};
 use crate::cli::{CliCommand, CommandResult, ExitStatus, output};
 use crate::config::Settings;
-use crate::util::{shorten, strip_control_chars};
-
-const MAX_REASON_CHARS: usize = 160;
+use crate::util::one_line;
 
 /// List the agents of the project, sound and broken
 ///
@@ -86,8 +83,16 @@ fn callers(callers: &AllowedCallers) -> Vec<&str> {
 }
 
 fn table(rows: &[AgentRow<'_>]) -> Table {
-    let mut table = ruled_table(["agent", "description", "callers", "session", "state"]);
-    table.add_rows(rows.iter().map(cells));
+    let mut table = Table::new([
+        Column::text("AGENT"),
+        Column::text("DESCRIPTION").drop(3),
+        Column::text("CALLERS").drop(2),
+        Column::whole("SESSION").drop(1),
+        Column::text("STATE"),
+    ]);
+    for row in rows {
+        table.add_row(cells(row));
+    }
     table
 }
 
@@ -102,10 +107,9 @@ fn cells(row: &AgentRow<'_>) -> [String; 5] {
         None => "–",
     };
     let state = match &row.reason {
-        Some(reason) => format!("{}: {}", row.state, shorten(reason, MAX_REASON_CHARS)),
+        Some(reason) => format!("{}: {}", row.state, one_line(reason)),
         None => row.state.to_owned(),
     };
     let description = row.description.unwrap_or("–");
     [name, description.to_owned(), row.callers.join(", "), session.to_owned(), state]
-        .map(|cell| strip_control_chars(&cell))
 }

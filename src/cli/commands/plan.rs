@@ -1,9 +1,9 @@
 //! `adjutant plan`: prints the launch plan of an agent. Starts nothing but `claude --help`.
 
 use clap::Args;
-use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
+use crate::cli::table::{Column, Table};
 use crate::cli::{CliCommand, CommandResult, ExitStatus, output, runtime};
 use crate::config::Settings;
 use crate::delegation::{PlanPreview, preview};
@@ -38,8 +38,7 @@ impl CliCommand for PlanArguments {
 
 fn plan_table(preview: &PlanPreview) -> Table {
     let plan = &preview.plan;
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    let mut table = Table::new([Column::whole(""), Column::text(""), Column::text("").drop(1)]);
     let mut row = |what: &str, value: String, why: &str| {
         table.add_row([what, value.as_str(), why]);
     };

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Subcommand;
-use comfy_table::Table;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::catalog::Snapshot;
-use crate::cli::format::{format_age, format_time, format_usd, plural};
+use crate::cli::format::{format_age, format_time, format_usd, plural, short_id};
 use crate::cli::output::error_with_causes;
-use crate::cli::table::{fit_width_around, plain_table};
+use crate::cli::table::{Column, Table};
 use crate::cli::{
     CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output, usage,
 };
@@ -57,6 +56,9 @@ pub(crate) enum SessionsCommand {
         /// Print JSON for a program
         #[arg(long)]
         json: bool,
+        /// Print messages exactly as they were written, with escape sequences and control characters
+        #[arg(long, conflicts_with = "json")]
+        raw: bool,
     },
     /// Forget conversations: the next call begins a new one
     ///
@@ -126,7 +128,10 @@ impl CliCommand for SessionsCommand {
         let store = SessionStore::open(&settings.data_dir());
         match self {
             Self::List { json } => list(&store, *json),
-            Self::Show { name, last, json } => show(&store, name, *last, *json),
+            Self::Show { name, last, json, raw } => {
+                let print = if *raw { output::print_raw } else { output::print };
+                show(&store, name, *last, *json, print)
+            }
             Self::Forget { names, json } => forget(&store, names, *json),
             Self::Prune { older_than, yes, json } => {
                 let retention = || Snapshot::load(settings).orchestration().session_retention;
@@ -150,7 +155,13 @@ fn list(store: &SessionStore, json: bool) -> CommandResult {
     Ok(ExitStatus::Success)
 }
 
-fn show(store: &SessionStore, name: &SessionName, last: usize, json: bool) -> CommandResult {
+fn show(
+    store: &SessionStore,
+    name: &SessionName,
+    last: usize,
+    json: bool,
+    print: fn(String),
+) -> CommandResult {
     let listing = store.list().map_err(|error| failed(&error))?;
     print_warnings(&listing.notes);
     let session = listing.sessions.iter().find(|listed| listed.session.name() == *name);
@@ -158,11 +169,13 @@ fn show(store: &SessionStore, name: &SessionName, last: usize, json: bool) -> Co
     let transcript = find_transcript(&session.session);
     let last = transcript.as_deref().map_or_else(Vec::new, |path| read_messages(path, last));
     let row = SessionRow { listed: SessionReport::new(session), transcript, last };
-    output::print_result(json, &row, || {
+    if json {
+        output::print_json(&row);
+    } else {
         let details = format_details(session, row.transcript.as_deref());
         let messages = row.last.iter().map(format_message);
-        iter::once(details).chain(messages).collect::<Vec<_>>().join("\n")
-    });
+        print(iter::once(details).chain(messages).collect::<Vec<_>>().join("\n"));
+    }
     Ok(ExitStatus::Success)
 }
 
@@ -255,7 +268,14 @@ fn read_messages(transcript: &Path, last: usize) -> Vec<TranscriptMessage> {
 }
 
 fn table(listed: &[ListedSession]) -> Table {
-    let mut table = plain_table(["CONVERSATION", "STATE", "TURNS", "COST", "LAST USED", "SESSION"]);
+    let mut table = Table::new([
+        Column::text("CONVERSATION"),
+        Column::whole("STATE"),
+        Column::number("TURNS").drop(1),
+        Column::number("COST").drop(2),
+        Column::number("LAST USED").drop(4),
+        Column::whole("SESSION").drop(3),
+    ]);
     for one in listed {
         let conversation = &one.session;
         table.add_row([
@@ -264,10 +284,9 @@ fn table(listed: &[ListedSession]) -> Table {
             conversation.turns.to_string(),
             format_usd(conversation.cost_usd),
             format!("{} ago", format_age(conversation.last_used)),
-            conversation.session_id.to_string(),
+            short_id(&conversation.session_id.to_string()),
         ]);
     }
-    fit_width_around(&mut table, 5);
     table
 }
 

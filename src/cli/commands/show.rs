@@ -1,7 +1,6 @@
 //! `adjutant show AGENT`: prints the effective settings of an agent, each with its source.
 
 use clap::Args;
-use comfy_table::{Table, TableComponent};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,7 +11,7 @@ use crate::catalog::{
 };
 use crate::cli::format::plural;
 use crate::cli::permissions_view::{PermissionsView, shared_servers};
-use crate::cli::table::ruled_table;
+use crate::cli::table::{Column, Table};
 use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, diagnostics, output, usage};
 use crate::config::Settings;
 use crate::policy::{Decision, builtin_tools};
@@ -86,7 +85,7 @@ fn build_report<'r>(
 
 fn print_agent(settings: &Settings, entry: &CatalogEntry, held: &[EffectiveSetting]) {
     if !entry.diagnostics.is_empty() {
-        output::print_message(diagnostics::render(&entry.diagnostics, &settings.root).trim_end());
+        output::print_styled(diagnostics::render(&entry.diagnostics, &settings.root).trim_end());
     }
     match entry.agent() {
         Some(agent) => output::print(format_args!(
@@ -130,13 +129,11 @@ fn format_prompt(agent: &Agent) -> String {
 }
 
 fn table(effective: &[EffectiveSetting]) -> Table {
-    let mut table = ruled_table(["setting", "value", "from"]);
-    table
-        .remove_style(TableComponent::HorizontalLines)
-        .remove_style(TableComponent::MiddleIntersections);
+    let mut table =
+        Table::new([Column::text("SETTING"), Column::text("VALUE"), Column::text("FROM").drop(1)]);
     for EffectiveSetting { key, value, source } in effective {
         let value = shorten(&format_value(value), MAX_VALUE_CHARS);
-        table.add_row([(*key).to_owned(), strip_control_chars(&value), format_source(source)]);
+        table.add_row([(*key).to_owned(), value, format_source(source)]);
     }
     table
 }

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use comfy_table::Table;
 use serde::Serialize;
 
 use crate::cli::format::format_time;
-use crate::cli::table::{fit_width_around, plain_table};
+use crate::cli::table::{Column, Table};
 use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
 use crate::config::Settings;
 use crate::identity::{TokenEntry, TokenStore};
@@ -139,13 +138,17 @@ fn revoke(file: &TokenStore, which: &str) -> CommandResult {
 }
 
 fn table(entries: &[TokenEntry]) -> Table {
-    let mut table = plain_table(["ID", "CALLER", "MADE", "GOOD"]);
+    let mut table = Table::new([
+        Column::whole("ID"),
+        Column::text("CALLER"),
+        Column::whole("MADE").drop(1),
+        Column::text("GOOD"),
+    ]);
     let at = now();
     for entry in entries {
         let good = entry.expires.map_or("until revoked".to_owned(), |end| format_expiry(end, at));
         table.add_row([entry.id.clone(), entry.caller.clone(), format_time(entry.created), good]);
     }
-    fit_width_around(&mut table, 0);
     table
 }
 

@@ -52,7 +52,10 @@ async fn run_is_listed_and_stopped_by_its_server_on_request() {
     );
     let table = text(&context.run(["runs", "list"]).stdout);
     assert!(
-        table.contains(&run) && table.contains("$0.1") && table.contains("Bash: curl [2J"),
+        table.starts_with("RUN ")
+            && table.contains("$0.1")
+            && table.contains(&run[24..])
+            && table.ends_with("  Bash: curl\n"),
         "{table}"
     );
 

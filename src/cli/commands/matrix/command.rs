@@ -3,12 +3,11 @@
 use std::iter;
 
 use clap::Args;
-use comfy_table::TableComponent;
 
 use super::build::{Matrix, MatrixCell, MatrixColumn, MatrixFilter, MatrixRow, RowKind};
 use super::page;
 use crate::cli::permissions_view::PermissionsView;
-use crate::cli::table::ruled_table;
+use crate::cli::table::{Column, Table, wrap_line};
 use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
 use crate::config::Settings;
 use crate::util::{one_line, shorten};
@@ -45,7 +44,7 @@ impl CliCommand for MatrixArguments {
         let filter = MatrixFilter { agents: &self.agent, servers: &self.server };
         let matrix = Matrix::build_checked(settings, &rights, &filter).map_err(usage)?;
         for note in &matrix.notes {
-            output::print_message(format_args!("note: {note}"));
+            output::print_message(wrap_line(&format!("note: {note}")));
         }
         output::print_result(self.json, &matrix, || match self.html {
             true => page::to_html(&matrix),
@@ -62,10 +61,7 @@ fn to_text(matrix: &Matrix) -> String {
     }
     let header = iter::once(String::new())
         .chain(matrix.agents.iter().map(|column| clean_cell(&column.name)));
-    let mut table = ruled_table(header);
-    table
-        .remove_style(TableComponent::HorizontalLines)
-        .remove_style(TableComponent::MiddleIntersections);
+    let mut table = Table::new(header.map(Column::text));
     for row in &matrix.rows {
         let cells = row.cells.iter().zip(&matrix.agents);
         let cells = cells.map(|(cell, agent)| format_cell(cell.as_ref(), agent));
