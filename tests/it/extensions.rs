@@ -53,12 +53,9 @@ fn an_extension_adds_agents_and_servers_and_list_names_their_origin() {
     assert_eq!(listed[0]["state"], "ok", "{listed}");
     let table = context.run(["list"]);
     insta::assert_snapshot!(String::from_utf8_lossy(&table.stdout), @r"
-    ───────────────────────────────────────────────────────────
-     agent             description   callers   session   state 
-    ═══════════════════════════════════════════════════════════
-     reviewer          Reviews       main      no        ok    
-     from review-kit                                           
-    ───────────────────────────────────────────────────────────
+    AGENT            DESCRIPTION  CALLERS  SESSION  STATE
+    reviewer         Reviews      main     no       ok
+    from review-kit
     ");
     let extensions = json_of(&context, ["extensions", "list", "--json"]);
     let wanted = json!([
