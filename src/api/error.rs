@@ -1,10 +1,10 @@
 //! An error: of a run, of a command with `--json`.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Code, reason and remedy. The message does not begin with the code.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorObject {
     /// Stable for programs, such as `AGENT_NOT_FOUND`.
     pub code: String,
@@ -23,10 +23,26 @@ impl ErrorObject {
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into(), ..Self::default() }
     }
+
+    /// Formats as `reason. Remedy.`, or `reason` without a remedy.
+    pub fn sentences(&self) -> String {
+        let Some(help) = &self.help else { return self.message.clone() };
+        let end = if help.ends_with('?') { "" } else { "." };
+        format!("{}. {}{end}", self.message.trim_end_matches('.'), capitalize(help))
+    }
+}
+
+fn capitalize(text: &str) -> String {
+    let text = text.trim_end_matches('.');
+    let mut characters = text.chars();
+    match characters.next() {
+        Some(first) => first.to_uppercase().chain(characters).collect(),
+        None => String::new(),
+    }
 }
 
 /// Difference between an answer and its schema.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MismatchObject {
     /// JSON pointer into the answer; empty for the root.
     pub path: String,

@@ -40,7 +40,9 @@ pub(crate) struct EventLine {
     transcript_path: Option<String>,
     cwd: Option<String>,
     permission_mode: Option<String>,
+    #[schemars(skip_serializing_if = "Option::is_none")]
     tool_input: Option<Value>,
+    #[schemars(skip_serializing_if = "Option::is_none")]
     tool_response: Option<Value>,
     duration_ms: Option<u64>,
     error: Option<EventError>,
@@ -52,6 +54,7 @@ pub(crate) struct EventLine {
     model: Option<String>,
     trigger: Option<String>,
     stop_hook_active: Option<bool>,
+    #[schemars(skip_serializing_if = "Option::is_none")]
     last_assistant_message: Option<Value>,
     /// `SUCCESS` or an error code.
     outcome: Option<String>,

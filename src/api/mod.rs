@@ -9,7 +9,6 @@ mod common;
 mod cost;
 mod decision;
 mod error;
-#[cfg(test)]
 mod event;
 mod extension;
 mod finding;
@@ -29,6 +28,7 @@ pub use common::{Caller, KnownBy, Usd, UtcTime, round_usd};
 pub use cost::{AgentStatsObject, CostObject};
 pub use decision::{DecisionKind, DecisionObject, DecisionWord};
 pub use error::{ErrorObject, ErrorReport, MismatchObject};
+pub(crate) use event::EVENT_MEMBERS;
 pub use extension::{ExtensionAgent, ExtensionObject, ExtensionServer};
 pub use finding::{CheckObject, FindingLevel, FindingObject};
 pub use ids::{IdMatch, match_id, short_id};

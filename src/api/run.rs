@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::common::{Caller, Usd, UtcTime};
 use super::error::ErrorObject;
-use crate::util::RunId;
+use crate::util::{RunId, Timestamp};
 
 /// Tokens by kind: `input`, `output`, `cache_read`, `cache_creation`.
 pub type TokenCounts = BTreeMap<String, u64>;
@@ -60,6 +60,33 @@ pub struct RunObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<BTreeMap<String, u64>>")]
     pub timing: Option<Map<String, Value>>,
+}
+
+impl RunObject {
+    /// Returns a queued run.
+    pub(crate) fn new(run_id: RunId, agent: &str, queued_at: Timestamp) -> Self {
+        Self {
+            run_id,
+            agent: agent.to_owned(),
+            state: RunState::Queued,
+            caller: None,
+            session_id: None,
+            agent_transcript_path: None,
+            queued_at: queued_at.into(),
+            started_at: None,
+            ended_at: None,
+            outcome: None,
+            error: None,
+            duration_ms: None,
+            cost_usd: None,
+            turns: None,
+            tokens: BTreeMap::new(),
+            pid: None,
+            doing: None,
+            steps: None,
+            timing: None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
