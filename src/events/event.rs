@@ -229,6 +229,8 @@ impl RunSubject {
             Some(id) if id.parse() != Ok(self.run) => {
                 if self.keeps_transcript {
                     add_native_fields(&mut payload, &id);
+                } else {
+                    payload.shift_remove("agent_transcript_path");
                 }
                 payload.insert("parent_agent_id".to_owned(), own.clone().into());
                 payload.insert("parent_agent_type".to_owned(), self.agent.clone().into());

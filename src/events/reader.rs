@@ -72,6 +72,9 @@ pub(crate) fn read_containing(
     word: &str,
     mut each: impl FnMut(&str, RecordedEvent),
 ) -> io::Result<()> {
+    // Events have milliseconds: one of the same millisecond is not older.
+    let since =
+        since.map(|since| Timestamp::from_millisecond(since.as_millisecond()).unwrap_or(since));
     let since_written = since.map(SystemTime::from);
     for segment in open_log(path)? {
         if since_written.is_some_and(|since| segment.modified.is_some_and(|at| at < since)) {

@@ -48,7 +48,7 @@ pub struct RunEntry {
     pub transcript: Option<PathBuf>,
     /// The caller; `None` if an earlier version wrote the entry, and for idle processes.
     #[serde(default)]
-    pub called_by: Option<Caller>,
+    pub called_by: Option<Box<Caller>>,
     /// True for an idle process of the pool, which is not a run.
     #[serde(default)]
     pub idle: bool,
@@ -80,7 +80,7 @@ impl RunEntry {
         let transcript = self.transcript.as_deref();
         RunObject {
             state,
-            caller: self.called_by.clone(),
+            caller: self.called_by.as_deref().cloned(),
             agent_transcript_path: transcript.map(|path| path.to_string_lossy().into_owned()),
             cost_usd: Some(self.progress.cost_usd.into()),
             turns: Some(self.progress.turns.into()),
@@ -117,7 +117,7 @@ impl RunRegistry {
         transcript: Option<PathBuf>,
     ) -> io::Result<RunRegistration> {
         let entry = new_entry(run, agent, &caller.name, "waiting");
-        self.add_entry(RunEntry { transcript, called_by: Some(caller.clone()), ..entry })
+        self.add_entry(RunEntry { transcript, called_by: Some(Box::new(caller.clone())), ..entry })
     }
 
     /// Registers an idle process of the pool; `doing` says which call it waits for.

@@ -183,7 +183,10 @@ fn printed_line(line: &Value) -> Value {
     }
     if let Some(Value::Object(timing)) = line.shift_remove("timing_ms") {
         let whole = |(name, time): (String, Value)| {
-            (format!("{name}_ms"), json!(time.as_f64().unwrap().round() as u64))
+            (
+                format!("{name}_ms"),
+                json!(format!("{:.0}", time.as_f64().unwrap()).parse::<u64>().unwrap()),
+            )
         };
         line.insert("timing".to_owned(), timing.into_iter().map(whole).collect());
     }
@@ -526,7 +529,7 @@ fn assert_audited(files: &BTreeMap<String, Vec<u8>>) {
         );
     }
     let expected = json!({
-        "format": 2, "seq": before_seq + 1, "caller": { "name": "main", "known_by": "fallback" },
+        "format": 2, "seq": before_seq + 1, "caller": { "name": "main", "known_by": "fallback", "session_id": "session-now" },
         "operation": "run_subagent",
         "tool": "helper", "decision": "allow", "rule": "allowed_callers[0]",
         "reason": "`main` (as nothing says otherwise) may call `helper`; its allowed_callers name it",

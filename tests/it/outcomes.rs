@@ -385,7 +385,7 @@ fn check_and_format_row(case: &Case) -> String {
         assert_eq!(report["partial"], "half", "{}: {report}", case.title);
     }
     if case.code == "OUTPUT_INVALID" {
-        let errors = report["errors"].as_array().map_or(0, Vec::len);
+        let errors = report["error"]["mismatches"].as_array().map_or(0, Vec::len);
         assert!(errors > 0, "{}: {report}", case.title);
     }
     let code = if case.code.is_empty() { "–".to_owned() } else { format!("`{}`", case.code) };
