@@ -34,7 +34,9 @@ fn assert_list<const N: usize>(context: &TestContext, arguments: [&str; N], obje
     let list = parse(&context.run(arguments).stdout);
     let list = list.as_array().unwrap_or_else(|| panic!("{arguments:?}: {list}"));
     assert!(!list.is_empty(), "{arguments:?}");
-    list.iter().for_each(|one| assert_valid(object, one));
+    for one in list {
+        assert_valid(object, one);
+    }
 }
 
 /// Runs a command that prints one object a line, and validates each.
@@ -48,7 +50,9 @@ fn assert_lines<const N: usize>(context: &TestContext, arguments: [&str; N], obj
         .collect();
     assert!(!lines.is_empty(), "{arguments:?}");
     assert!(lines.iter().all(|line| line["format"] == 2), "{lines:#?}");
-    lines.iter().for_each(|line| assert_valid(object, line));
+    for line in &lines {
+        assert_valid(object, line);
+    }
 }
 
 #[test]
@@ -108,7 +112,9 @@ fn mcp_results_are_the_reports_of_run_json() {
         let list = parse(&context.run(["runs", "list", "--json"]).stdout);
         list.as_array().filter(|runs| runs.iter().any(|run| run["state"] == "running")).cloned()
     });
-    current.iter().for_each(|run| assert_valid("run", run));
+    for run in &current {
+        assert_valid("run", run);
+    }
     let stopped = context.run(["runs", "stop", "last", "--json"]);
     let run = parse(&stopped.stdout);
     assert_valid("run", &run);

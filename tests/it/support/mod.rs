@@ -74,7 +74,9 @@ impl TestContext {
     /// The entries of the audit log so far. An entry is in the file before its call is answered.
     pub fn audit_entries(&self) -> Vec<Value> {
         let entries = complete_lines(&self.audit_log());
-        entries.iter().for_each(|entry| schemas::assert_valid("audit_entry", entry));
+        for entry in &entries {
+            schemas::assert_valid("audit_entry", entry);
+        }
         entries
     }
 
@@ -83,7 +85,9 @@ impl TestContext {
     pub fn events(&self) -> Vec<Value> {
         let log = fs::read_to_string(self.root().join("data/events.jsonl"));
         let events = complete_lines(&log.unwrap_or_default());
-        events.iter().for_each(|event| schemas::assert_valid("event", event));
+        for event in &events {
+            schemas::assert_valid("event", event);
+        }
         events
     }
 
