@@ -16,11 +16,6 @@ pub(crate) fn format_duration(millis: u64) -> String {
     }
 }
 
-/// Formats a duration below one second with one decimal: `1.5 ms`.
-pub(crate) fn format_micros(micros: u64) -> String {
-    format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
-}
-
 /// Formats the time since `at` in its largest unit: `12s`, `3m`, `5h`, `2d`; `0s` for a time in the future.
 pub(crate) fn format_age(at: Timestamp) -> String {
     let seconds = now().duration_since(at).as_secs().max(0);
@@ -40,12 +35,6 @@ pub(crate) fn format_time(at: Timestamp) -> String {
 /// Formats a point in time for the lines of a log: `2026-01-31T12:00:00.123Z`.
 pub(crate) fn format_log_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
-}
-
-/// Returns the last 8 characters of an id: ids begin with the time, so the end distinguishes them.
-pub(crate) fn short_id(id: &str) -> String {
-    let from = id.len().saturating_sub(8);
-    id.get(id.ceil_char_boundary(from)..).unwrap_or(id).to_owned()
 }
 
 /// Formats a number with its noun: `1 agent`, `2 agents`.

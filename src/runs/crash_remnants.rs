@@ -19,6 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Something that was left by a crash and is now removed.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a few values per start-up")]
 pub enum CrashRemnant {
     /// An entry of the registry whose server is dead.
     Run(RunEntry),

@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::api::MessageObject;
 use crate::util::{Timestamp, shorten};
 
 /// Limit of the bytes read from the end of a transcript.
@@ -19,7 +19,7 @@ const MAX_DIR_NAME_CHARS: usize = 200;
 const MAX_MESSAGE_CHARS: usize = 4_000;
 
 /// One message of the caller or of the agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TranscriptMessage {
     pub speaker: Speaker,
     /// Time of the message, if the transcript has it.
@@ -28,12 +28,24 @@ pub(crate) struct TranscriptMessage {
     pub text: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaker {
     /// The caller of the agent.
     Caller,
     Agent,
+}
+
+impl TranscriptMessage {
+    pub(crate) fn to_object(&self) -> MessageObject {
+        MessageObject {
+            speaker: match self.speaker {
+                Speaker::Caller => "caller".to_owned(),
+                Speaker::Agent => "agent".to_owned(),
+            },
+            time: self.at.map(Into::into),
+            text: self.text.clone(),
+        }
+    }
 }
 
 /// Returns the transcript of a session, if it exists.

@@ -200,7 +200,10 @@ fn private_servers_serve_only_the_extensions_agents_and_public_ones_follow_the_r
     let report = fixture.run("reviewer", &format!("CALL mcp__own__read_text_file {book}"));
     assert_eq!(report["result"], r#"{"content":"call me Ishmael"}"#);
     let report = fixture.run("outsider", "SAY hello");
-    assert_eq!(report["code"], "SERVER_UNAVAILABLE", "an agent outside cannot have it: {report}");
+    assert_eq!(
+        report["error"]["code"], "SERVER_UNAVAILABLE",
+        "an agent outside cannot have it: {report}"
+    );
     let mut client = McpClient::connect(fixture.adjutant(["serve"]));
     let execute = |client: &mut McpClient, agent: &str, server: &str| {
         let call =

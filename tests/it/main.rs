@@ -46,6 +46,7 @@ mod limits;
 mod misbehaving_clients;
 mod names;
 mod outcomes;
+mod output_contract;
 mod policy;
 mod policy_over_mcp;
 mod private_servers;

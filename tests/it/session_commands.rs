@@ -119,7 +119,7 @@ fn show_prints_the_last_messages_without_escape_sequences() {
     assert!(text.ends_with("[caller, 2026-01-02 03:04:05 UTC]\nlook at this\n\n[agent, 2026-01-02 03:04:05 UTC]\nfine ]0;ownednow\n"), "{text}");
     let json = stdout(&context.run(["sessions", "show", "reviewer@pr-42", "--json"]));
     let shown: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(shown["last"].as_array().unwrap().len(), 4);
+    assert_eq!(shown["messages"].as_array().unwrap().len(), 4);
     assert_eq!(shown["session_id"], REVIEWER_SESSION_ID);
     assert_eq!(shown["in_use_by"], Value::Null);
 }
@@ -190,10 +190,13 @@ fn prune_uses_session_retention_from_the_defaults() {
     context.write("agents/defaults.yaml", "session_retention: 10d\n");
     let output = context.run(["sessions", "prune", "--json"]);
     let plan: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(plan, json!({"plan": ["reviewer@pr-42"], "forgotten": []}));
+    assert_eq!((&plan[0]["agent"], &plan[0]["key"]), (&json!("reviewer"), &json!("pr-42")));
+    assert_eq!((output.status.code(), session_names(&context).len()), (Some(1), 2));
     let output = context.run(["sessions", "prune", "--json", "--yes"]);
-    let plan: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(plan["forgotten"], json!(["reviewer@pr-42"]));
+    let forgotten: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(forgotten.as_array().map(Vec::len), Some(1));
+    assert_eq!(forgotten[0], plan[0]);
+    assert_eq!(session_names(&context), ["writer@default"]);
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+use crate::api::{CostObject, short_id};
 use crate::catalog::Snapshot;
-use crate::cli::format::{format_usd, short_id};
+use crate::cli::format::format_usd;
 use crate::cli::table::{Column, Table};
 use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
 use crate::config::Settings;
@@ -23,7 +23,7 @@ const OUTSIDE_SESSION: &str = "outside of a session";
 /// Exit codes: 0; 1 the ledger cannot be read.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant costs\n  adjutant costs --by day\n  \
-    adjutant costs --json | jq .total.cost_usd")]
+    adjutant costs --json | jq 'map(.cost_usd) | add'")]
 pub(crate) struct CostsArguments {
     /// What stands in one line
     #[arg(long, value_enum, default_value_t = CostGrouping::Agent)]
@@ -61,7 +61,7 @@ impl CliCommand for CostsArguments {
             output::print_message("nothing has cost anything yet");
         } else {
             let text = || table(&rows, self.by, output::stdout_is_terminal());
-            output::print_result(self.json, &to_json(&rows, self.by), text);
+            output::print_result(self.json, &to_objects(&rows, self.by), text);
         }
         Ok(ExitStatus::Success)
     }
@@ -127,7 +127,7 @@ fn table(rows: &[CostRow], by: CostGrouping, with_bars: bool) -> Table {
             format!("{} of ${most} today", format_usd(spent))
         });
         let is_id = by == CostGrouping::Session && Uuid::try_parse(&row.name).is_ok();
-        let name = if is_id { short_id(&row.name) } else { one_line(&row.name) };
+        let name = if is_id { short_id(&row.name).to_owned() } else { one_line(&row.name) };
         table.add_row([name, row.runs.to_string(), format_usd(row.cost_usd), bar, budget]);
     }
     table
@@ -160,29 +160,25 @@ fn draw_bar(amount: f64, longest: f64) -> String {
     bar + last.map_or("", |(_, cell)| *cell)
 }
 
-fn to_json(rows: &[CostRow], by: CostGrouping) -> Value {
-    let key = by.header().to_lowercase();
-    let entry = |row: &CostRow| {
-        let mut entry = Map::new();
-        entry.insert(key.clone(), row.name.clone().into());
-        entry.insert("runs".to_owned(), row.runs.into());
-        entry.insert("cost_usd".to_owned(), round_usd(row.cost_usd).into());
-        if let Some((spent, most)) = row.today {
-            entry.insert("today_usd".to_owned(), round_usd(spent).into());
-            entry.insert("per_day_usd".to_owned(), most.into());
+fn to_objects(rows: &[CostRow], by: CostGrouping) -> Vec<CostObject> {
+    let object = |row: &CostRow| {
+        let name = || Some(row.name.clone());
+        let mut object = CostObject {
+            runs: row.runs,
+            cost_usd: row.cost_usd.into(),
+            today_usd: row.today.map(|(spent, _)| spent.into()),
+            per_day_usd: row.today.map(|(_, most)| most.into()),
+            ..CostObject::default()
+        };
+        match by {
+            CostGrouping::Agent => object.agent = name(),
+            CostGrouping::Day => object.day = name(),
+            CostGrouping::Session if row.name == OUTSIDE_SESSION => {}
+            CostGrouping::Session => object.session_id = name(),
         }
-        Value::Object(entry)
+        object
     };
-    let total = total(rows);
-    json!({
-        "by": key,
-        "rows": rows.iter().map(entry).collect::<Vec<_>>(),
-        "total": { "runs": total.runs, "cost_usd": round_usd(total.cost_usd) },
-    })
-}
-
-fn round_usd(amount: f64) -> f64 {
-    (amount * 1e9).round() / 1e9
+    rows.iter().map(object).collect()
 }
 
 #[cfg(test)]

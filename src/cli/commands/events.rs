@@ -6,7 +6,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::runs::matches_run_id;
-use crate::cli::format::{format_log_time, format_usd, short_id};
+use crate::api::short_id;
+use crate::audit::escape_controls;
+use crate::cli::format::{format_log_time, format_usd};
 use crate::cli::log_view::{LogView, MatchedLine, age};
 use crate::cli::table::wrap_line;
 use crate::cli::{CliCommand, CommandResult, ExitStatus, main_session_watch, output, usage};
@@ -26,7 +28,7 @@ pub(crate) struct EventsArguments {
     /// Go on showing events as they are written
     #[arg(long, short)]
     follow: bool,
-    /// The lines as they stand in the log
+    /// Print the events as JSON, one a line
     #[arg(long)]
     json: bool,
     /// Only this agent's events; `main` is the main agent
@@ -81,10 +83,10 @@ fn matches_filter(event: &RecordedEvent, arguments: &EventsArguments) -> bool {
 }
 
 fn print_line(line: &str, json: bool) {
+    let Some(event) = RecordedEvent::parse(line) else { return };
     if json {
-        return output::print_raw(line);
-    }
-    if let Some(event) = RecordedEvent::parse(line) {
+        output::print_raw(escape_controls(Value::Object(event.fields).to_string()));
+    } else {
         output::print(wrap_line(&one_line(&format_event(&event))));
     }
 }
@@ -94,7 +96,7 @@ fn print_line(line: &str, json: bool) {
 /// Example: `2026-01-31T12:00:00.123Z web-search 5f809f2e PostToolUse Bash (243 ms) echo one`.
 fn format_event(event: &RecordedEvent) -> String {
     let mut words = vec![format_log_time(event.time), shorten(event.agent(), 40)];
-    words.extend(event.text("agent_id").map(short_id));
+    words.extend(event.text("agent_id").map(|id| short_id(id).to_owned()));
     words.push(shorten(event.name(), 40));
     words.extend(event.text("tool_name").map(|tool| shorten(tool, 60)));
     words.extend(event.text("outcome").map(|outcome| shorten(outcome, 40)));
@@ -105,6 +107,9 @@ fn format_event(event: &RecordedEvent) -> String {
 }
 
 fn event_detail(event: &RecordedEvent) -> Option<&str> {
+    if let Some(error) = event.fields.get("error").and_then(|error| error.get("message")) {
+        return error.as_str();
+    }
     let input = event.fields.get("tool_input").and_then(Value::as_object);
     let told = input.and_then(|input| {
         let named = ["command", "file_path", "url", "query", "pattern"];

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio_util::sync::CancellationToken;
@@ -177,7 +176,7 @@ fn spinner(agent: &str) -> ProgressBar {
 
 fn print_report(report: &Report, json: bool, raw: bool) {
     if json {
-        output::print_json(&to_json(report));
+        output::print_json(&report.to_object());
         return;
     }
     match &report.outcome {
@@ -214,26 +213,6 @@ fn format_summary(report: &Report) -> String {
         line.push_str(&format!(" · {}", format_usd(cost)));
     }
     line
-}
-
-fn to_json(report: &Report) -> serde_json::Value {
-    let mut value = json!({
-        "agent": report.agent, "run_id": report.run_id.to_string(), "duration_ms": report.duration_ms,
-        "session_id": report.session_id, "cost_usd": report.cost_usd, "turns": report.turns,
-        "denials": report.denials, "note": (!report.notes.is_empty()).then(|| report.notes.join(" ")),
-    });
-    let part = match &report.outcome {
-        Outcome::Answered(answer) => json!({ "result": answer.text, "output": answer.output }),
-        Outcome::Failed(failure) => json!({
-            "error": failure.full_message(), "code": failure.code, "partial": failure.partial,
-            "errors": (!failure.errors.is_empty()).then_some(&failure.errors),
-        }),
-    };
-    if let (Some(object), serde_json::Value::Object(part)) = (value.as_object_mut(), part) {
-        object.extend(part);
-        object.retain(|_, value| !value.is_null());
-    }
-    value
 }
 
 /// Returns the terminal prompt, or `NoApprover` without a keyboard or if stderr is not a terminal.

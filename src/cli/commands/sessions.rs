@@ -2,15 +2,13 @@
 
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Subcommand;
-use serde::Serialize;
-use serde_json::json;
 
+use crate::api::{SessionObject, short_id};
 use crate::catalog::Snapshot;
-use crate::cli::format::{format_age, format_time, format_usd, plural, short_id};
+use crate::cli::format::{format_age, format_time, format_usd, plural};
 use crate::cli::output::error_with_causes;
 use crate::cli::table::{Column, Table};
 use crate::cli::{
@@ -92,28 +90,6 @@ pub(crate) enum SessionsCommand {
     },
 }
 
-/// A session as JSON: the stored fields and the run that uses the session.
-#[derive(Serialize)]
-struct SessionReport<'a> {
-    #[serde(flatten)]
-    conversation: &'a Session,
-    in_use_by: Option<&'a TicketHolder>,
-}
-
-impl<'a> SessionReport<'a> {
-    fn new(listed: &'a ListedSession) -> Self {
-        Self { conversation: &listed.session, in_use_by: listed.holder.as_ref() }
-    }
-}
-
-#[derive(Serialize)]
-struct SessionRow<'a> {
-    #[serde(flatten)]
-    listed: SessionReport<'a>,
-    transcript: Option<PathBuf>,
-    last: Vec<TranscriptMessage>,
-}
-
 impl SessionsCommand {
     pub(crate) fn access(&self) -> CommandAccess {
         match self {
@@ -150,7 +126,7 @@ impl CliCommand for SessionsCommand {
 fn list(store: &SessionStore, json: bool) -> CommandResult {
     let listing = store.list().map_err(|error| failed(&error))?;
     print_warnings(&listing.notes);
-    let reports: Vec<_> = listing.sessions.iter().map(SessionReport::new).collect();
+    let reports: Vec<_> = listing.sessions.iter().map(to_object).collect();
     output::print_list(json, &reports, "there are no conversations", || table(&listing.sessions));
     Ok(ExitStatus::Success)
 }
@@ -168,12 +144,15 @@ fn show(
     let session = session.ok_or_else(|| unknown_session(name))?;
     let transcript = find_transcript(&session.session);
     let last = transcript.as_deref().map_or_else(Vec::new, |path| read_messages(path, last));
-    let row = SessionRow { listed: SessionReport::new(session), transcript, last };
+    let object = SessionObject {
+        messages: Some(last.iter().map(TranscriptMessage::to_object).collect()),
+        ..with_transcript(to_object(session), transcript.as_deref())
+    };
     if json {
-        output::print_json(&row);
+        output::print_json(&object);
     } else {
-        let details = format_details(session, row.transcript.as_deref());
-        let messages = row.last.iter().map(format_message);
+        let details = format_details(session, transcript.as_deref());
+        let messages = last.iter().map(format_message);
         print(iter::once(details).chain(messages).collect::<Vec<_>>().join("\n"));
     }
     Ok(ExitStatus::Success)
@@ -189,7 +168,9 @@ fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> CommandRes
     }
     let gone = &forgotten.removed;
     if json {
-        output::print_json(&json!({ "forgotten": names_of(gone.iter()) }));
+        output::print_json(
+            &gone.iter().map(|session| forgotten_object(session)).collect::<Vec<_>>(),
+        );
     } else {
         for session in gone {
             output::print(format_forgotten(session));
@@ -226,17 +207,33 @@ fn prune(store: &SessionStore, age: Duration, confirmed: bool, json: bool) -> Co
         forgotten = store.forget(&names).map_err(|error| failed(&error))?.removed;
     }
     if json {
-        let plan = names_of(idle.iter().map(|listed| &listed.session));
-        output::print_json(&json!({ "plan": plan, "forgotten": names_of(forgotten.iter()) }));
-        return Ok(ExitStatus::success_if(confirmed || plan.is_empty()));
+        let planned = idle.iter().map(|listed| &listed.session);
+        let shown: Vec<_> = if confirmed { forgotten.iter().collect() } else { planned.collect() };
+        let shown = shown.into_iter().map(|session| forgotten_object(session));
+        output::print_json(&shown.collect::<Vec<_>>());
+        let is_done = confirmed || idle.is_empty();
+        if !is_done {
+            output::print_error("nothing was changed; `--yes` forgets these conversations");
+        }
+        return Ok(ExitStatus::success_if(is_done));
     }
     let count = plural(forgotten.len(), "conversation");
     output::print_message(format_args!("{count} forgotten"));
     Ok(ExitStatus::Success)
 }
 
-fn names_of<'s>(sessions: impl Iterator<Item = &'s Arc<Session>>) -> Vec<String> {
-    sessions.map(|session| session.name().to_string()).collect()
+fn to_object(listed: &ListedSession) -> SessionObject {
+    let in_use_by = listed.holder.as_ref().map(TicketHolder::to_object);
+    SessionObject { in_use_by, ..listed.session.to_object() }
+}
+
+fn forgotten_object(session: &Session) -> SessionObject {
+    with_transcript(session.to_object(), find_transcript(session).as_deref())
+}
+
+fn with_transcript(object: SessionObject, transcript: Option<&Path>) -> SessionObject {
+    let path = transcript.map(|path| path.to_string_lossy().into_owned());
+    SessionObject { agent_transcript_path: path, ..object }
 }
 
 fn print_warnings(notes: &[String]) {
@@ -284,7 +281,7 @@ fn table(listed: &[ListedSession]) -> Table {
             conversation.turns.to_string(),
             format_usd(conversation.cost_usd),
             format!("{} ago", format_age(conversation.last_used)),
-            short_id(&conversation.session_id.to_string()),
+            short_id(&conversation.session_id.to_string()).to_owned(),
         ]);
     }
     table

@@ -38,7 +38,9 @@ impl CliCommand for StatsArguments {
         if stats.is_empty() && !self.json {
             output::print_message("no run is recorded in that time");
         } else {
-            output::print_result(self.json, &stats, || table(&stats));
+            let objects: Vec<_> =
+                stats.iter().map(|(agent, stats)| stats.to_object(agent)).collect();
+            output::print_result(self.json, &objects, || table(&stats));
         }
         Ok(ExitStatus::Success)
     }

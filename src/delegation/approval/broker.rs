@@ -239,7 +239,7 @@ impl<'a> ApprovalCase<'a> {
         AuditEntry {
             decision: Some(decided.decision),
             rule: Some(decided.rule.to_owned()),
-            latency_us: u64::try_from(self.started_at.elapsed().as_micros()).ok(),
+            duration: Some(self.started_at.elapsed()),
             ..self.entry("approval", format!("{}; {}", self.cause, decided.reason))
         }
     }

@@ -299,7 +299,7 @@ fn assert_refused(files: &[(&str, String, &str)]) {
     }
     assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
     let audit = context.audit_entries();
-    let refused = audit.iter().map(|line| (line["tool"].as_str(), line["error"].as_str()));
+    let refused = audit.iter().map(|line| (line["tool"].as_str(), line["code"].as_str()));
     let expected = files.iter().map(|(name, ..)| (Some(*name), Some("AGENT_INVALID")));
     assert_eq!(refused.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }

@@ -42,7 +42,7 @@ async fn run_is_listed_and_stopped_by_its_server_on_request() {
         let output = context.run(["runs", "list", "--json"]);
         serde_json::from_slice(&output.stdout).unwrap()
     };
-    while listed().await[0]["progress"]["turns"] != 3 {
+    while listed().await[0]["turns"] != 3 {
         tokio::task::yield_now().await;
     }
     let entry = &listed().await[0];
@@ -54,7 +54,7 @@ async fn run_is_listed_and_stopped_by_its_server_on_request() {
     assert!(
         table.starts_with("RUN ")
             && table.contains("$0.1")
-            && table.contains(&run[24..])
+            && table.contains(&run[run.len() - 8..])
             && table.ends_with("  Bash: curl\n"),
         "{table}"
     );

@@ -3,9 +3,9 @@
 use std::io;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 use super::{page, text};
+use crate::api::{IdMatch, RunObject, match_id};
 use crate::cli::{
     CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output,
 };
@@ -24,7 +24,7 @@ pub(crate) enum RunsCommand {
     ///
     /// From any terminal, whichever `adjutant` of this project started it. Exit code 0.
     #[command(
-        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs list --json | jq -r '.[].run'\n  adjutant runs list --all"
+        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs list --json | jq -r '.[].run_id'\n  adjutant runs list --all"
     )]
     List {
         /// Show the newest 50 of the record, those that are over too, and processes that wait for a call
@@ -49,6 +49,9 @@ pub(crate) enum RunsCommand {
     Stop {
         /// The run's id, or as much of its beginning or end as makes it unique; `last` for the newest
         run: String,
+        /// Print JSON for a program
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -83,7 +86,7 @@ impl CliCommand for RunsCommand {
             Self::List { all: true, json } => list_recorded(settings, *json),
             Self::List { all: false, json } => list(settings, *json),
             Self::Show(arguments) => show(settings, arguments),
-            Self::Stop { run } => stop(settings, run),
+            Self::Stop { run, json } => stop(settings, run, *json),
         }
     }
 }
@@ -95,7 +98,8 @@ fn registry_entries(settings: &Settings) -> io::Result<Vec<RunEntry>> {
 fn list(settings: &Settings, json: bool) -> CommandResult {
     let mut entries = registry_entries(settings)?;
     entries.retain(|entry| !entry.idle);
-    output::print_list(json, &entries, "nothing is running", || text::registry_table(&entries));
+    let objects: Vec<RunObject> = entries.iter().map(RunEntry::to_object).collect();
+    output::print_list(json, &objects, "nothing is running", || text::registry_table(&entries));
     Ok(ExitStatus::Success)
 }
 
@@ -109,24 +113,20 @@ fn list_recorded(settings: &Settings, json: bool) -> CommandResult {
     runs.reverse();
     runs.truncate(MAX_RUNS);
     if json {
-        let runs = runs.iter().map(Listed::Run);
-        output::print_json(&runs.chain(idle.iter().map(Listed::Idle)).collect::<Vec<_>>());
+        let runs = runs.iter().map(|run| run.to_object(false));
+        output::print_json(&runs.chain(idle.iter().map(RunEntry::to_object)).collect::<Vec<_>>());
         return Ok(ExitStatus::Success);
     }
-    output::print_list(false, &runs, "no run is recorded", || text::table(&runs));
+    if runs.is_empty() {
+        output::print_message("no run is recorded");
+    } else {
+        output::print(text::table(&runs));
+    }
     if !idle.is_empty() {
         output::print_message("these processes wait for a call:");
         output::print(text::registry_table(&idle));
     }
     Ok(ExitStatus::Success)
-}
-
-/// An element of `runs list --all --json`.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Listed<'a> {
-    Run(&'a RunTimeline),
-    Idle(&'a RunEntry),
 }
 
 fn recorded_runs(settings: &Settings) -> Result<Vec<RunTimeline>, CommandError> {
@@ -140,10 +140,12 @@ fn show(settings: &Settings, arguments: &ShowRunArguments) -> CommandResult {
         "last" => runs.last().ok_or_else(|| not_recorded("last"))?,
         wanted => the_only(wanted, &runs, |run| run.run_id)?.ok_or_else(|| not_recorded(wanted))?,
     };
-    output::print_result(arguments.json, run, || match (arguments.timing, arguments.html) {
-        (true, _) => text::format_timing(run),
-        (false, true) => page::to_html(run, &related_runs(run, &runs)),
-        (false, false) => text::format_run(run).trim_end().to_owned(),
+    output::print_result(arguments.json, &run.to_object(true), || {
+        match (arguments.timing, arguments.html) {
+            (true, _) => text::format_timing(run),
+            (false, true) => page::to_html(run, &related_runs(run, &runs)),
+            (false, false) => text::format_run(run).trim_end().to_owned(),
+        }
     });
     Ok(ExitStatus::Success)
 }
@@ -163,16 +165,14 @@ fn related_runs<'a>(run: &RunTimeline, runs: &'a [RunTimeline]) -> Vec<&'a RunTi
     runs.iter().filter(is_near).collect()
 }
 
-fn stop(settings: &Settings, wanted: &str) -> CommandResult {
+fn stop(settings: &Settings, wanted: &str, json: bool) -> CommandResult {
     let registry = RunRegistry::at(&settings.data_dir());
     let entries = registry.list()?;
-    let going_on = entries.iter().filter(|entry| !entry.idle);
-    let found = match wanted {
-        // Ids begin with the time.
-        "last" => going_on.max_by_key(|entry| entry.run.to_string()),
+    let entry = match wanted {
+        "last" => entries.iter().rfind(|entry| !entry.idle),
         wanted => the_only(wanted, &entries, |entry| entry.run)?,
     };
-    let entry = found.ok_or_else(|| {
+    let entry = entry.ok_or_else(|| {
         let wanted = one_line(wanted);
         failure(format_args!("no run `{wanted}` is going on: `adjutant runs list` shows what is"))
     })?;
@@ -181,6 +181,9 @@ fn stop(settings: &Settings, wanted: &str) -> CommandResult {
         Ok(StopOutcome::Ended) => {
             let agent = one_line(&entry.agent);
             output::print_message(format_args!("run {run} of `{agent}` is over"));
+            if json {
+                output::print_json(&stopped_run(settings, entry));
+            }
             Ok(ExitStatus::Success)
         }
         Ok(StopOutcome::Survived) => Err(failure(format_args!(
@@ -197,20 +200,30 @@ fn the_only<'a, T>(
     runs: &'a [T],
     id: impl Fn(&T) -> RunId,
 ) -> Result<Option<&'a T>, CommandError> {
-    let mut found = runs.iter().filter(|run| matches_run_id(wanted, id(run)));
-    let (first, others) = (found.next(), found.count());
-    if others == 0 {
-        return Ok(first);
+    match match_id(wanted, runs, |run| id(run).to_string()) {
+        IdMatch::None => Ok(None),
+        IdMatch::One(run) => Ok(Some(run)),
+        IdMatch::Ambiguous(found) => {
+            let (wanted, count) = (one_line(wanted), found.len());
+            let ids: Vec<String> = found.iter().map(|run| id(run).to_string()).collect();
+            let ids = ids.join(", ");
+            Err(failure(format_args!(
+                "`{wanted}` could be any of {count} runs: give more of the id: {ids}"
+            )))
+        }
     }
-    let (wanted, count) = (one_line(wanted), others + 1);
-    Err(failure(format_args!("`{wanted}` could be any of {count} runs: give more of the id")))
 }
 
-/// Returns true if `wanted` is the id of the run, or a prefix or suffix of it, with or without dashes.
+/// Returns a run that has been stopped: as recorded, or as it was while it was going on.
+fn stopped_run(settings: &Settings, entry: &RunEntry) -> RunObject {
+    let recorded = recorded_runs(settings).unwrap_or_default();
+    let recorded = recorded.iter().find(|run| run.run_id == entry.run);
+    recorded.map_or_else(|| entry.to_object(), |run| run.to_object(false))
+}
+
+/// Returns true if `wanted` is the id of the run, or a prefix or suffix of it, with or without hyphens.
 ///
 /// Suffixes count because ids begin with the time: those of one minute differ only at the end.
 pub(crate) fn matches_run_id(wanted: &str, run: RunId) -> bool {
-    let id = run.to_string();
-    let wanted = &wanted.replace('-', "");
-    !wanted.is_empty() && (id.starts_with(wanted) || id.ends_with(wanted))
+    match_id(wanted, &[run], RunId::to_string) != IdMatch::None
 }

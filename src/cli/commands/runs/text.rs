@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::cli::format::{format_age, format_duration, format_time, format_usd, plural, short_id};
+use crate::api::short_id;
+use crate::cli::format::{format_age, format_duration, format_time, format_usd, plural};
 use crate::cli::table::{Column, Table};
 use crate::events::{RunTimeline, TimelineStep, TimelineStepKind};
 use crate::runs::RunEntry;
@@ -39,7 +40,7 @@ pub(crate) fn table(stories: &[RunTimeline]) -> Table {
     ]);
     for story in stories {
         table.add_row([
-            short_id(&story.run_id.to_string()),
+            short_id(&story.run_id.to_string()).to_owned(),
             one_line(&story.agent),
             one_line(story.caller_name()),
             story.queued.strftime("%m-%d %H:%M:%S").to_string(),
@@ -65,7 +66,7 @@ pub(crate) fn registry_table(entries: &[RunEntry]) -> Table {
     ]);
     for entry in entries {
         table.add_row([
-            short_id(&entry.run.to_string()),
+            short_id(&entry.run.to_string()).to_owned(),
             one_line(&entry.agent),
             one_line(&entry.caller),
             format_age(entry.since),
@@ -94,7 +95,7 @@ fn format_caller(story: &RunTimeline) -> String {
 fn format_outcome(story: &RunTimeline) -> String {
     let word = story.outcome.as_deref().unwrap_or("still running");
     match &story.error {
-        Some(error) => format!("{word}: {}", shorten(&one_line(error), 300)),
+        Some(error) => format!("{word}: {}", shorten(&one_line(&error.sentences()), 300)),
         None => word.to_owned(),
     }
 }
@@ -169,7 +170,7 @@ pub(crate) fn elapsed_ms(from: Timestamp, to: Timestamp) -> u64 {
 /// Formats one line per phase; `rest` is the time that no phase accounts for.
 pub(crate) fn format_timing(story: &RunTimeline) -> String {
     let spans: Vec<(&str, f64)> = story
-        .timing_ms
+        .timing
         .iter()
         .filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)))
         .collect();
@@ -185,7 +186,10 @@ pub(crate) fn format_timing(story: &RunTimeline) -> String {
         let share = (time / whole.max(0.1) * MAX_BAR_WIDTH).clamp(0.0, MAX_BAR_WIDTH);
         let bar: String =
             (0_u8..40).take_while(|column| f64::from(*column) < share).map(|_| '#').collect();
-        lines.push_str(&format!("{:<12} {time:>10.1} ms  {bar}\n", name.replace('_', " ")));
+        lines.push_str(&format!(
+            "{:<12} {time:>10.1} ms  {bar}\n",
+            name.trim_end_matches("_ms").replace('_', " ")
+        ));
     }
     lines.push_str(&format!("{:<12} {whole:>10.1} ms", "in all"));
     lines
