@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use super::CommandResult;
 use super::commands::{
     audit, auth, check, completions, costs, demo, doctor, events, explain, extensions, gateway,
     hook, init, list, matrix, new, plan, run, runs, schema, serve, sessions, show, stats, token,
     trust,
 };
+use super::{CommandError, ExitStatus};
 use crate::config::Settings;
 
 /// Delegates work to Claude Code subagents that have rights, tools and limits of their own.
 #[derive(Debug, Parser)]
-#[command(name = "adjutant", version, about, max_term_width = 100)]
+#[command(name = "adjutant", version, about, max_term_width = 100, after_help = ExitStatus::help())]
 pub(crate) struct CliArguments {
     /// The project's folder [default: $ADJUTANT_ROOT, $CLAUDE_PROJECT_DIR, or the current folder]
     #[arg(long, global = true, value_name = "DIR")]
@@ -23,6 +23,9 @@ pub(crate) struct CliArguments {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+/// Result of every command. `dispatch.rs` prints the error.
+pub(crate) type CommandResult = Result<ExitStatus, CommandError>;
 
 /// Implemented by the arguments of every command, in the file of the command.
 pub(crate) trait CliCommand {

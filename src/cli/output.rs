@@ -6,6 +6,9 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
+use serde_json::json;
+
+use super::CommandError;
 
 /// Writes a line to stdout. Errors are ignored: a closed pipe is not a failure of the command.
 pub(crate) fn print(text: impl Display) {
@@ -65,6 +68,14 @@ pub(crate) fn print_prompt(text: impl Display) {
 /// Writes a message to stderr with the prefix `error:`.
 pub(crate) fn print_error(text: impl Display) {
     print_message(format_args!("error: {text}"));
+}
+
+/// Writes the error of a command: a sentence to stderr, and with `json` the object to stdout.
+pub(crate) fn print_failure(error: &CommandError, json: bool) {
+    if json {
+        print_json(&json!({ "error": error }));
+    }
+    print_error(error);
 }
 
 /// Formats an error with its causes on one line.

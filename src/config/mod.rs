@@ -8,7 +8,7 @@ mod gateway_options;
 mod settings;
 
 pub use gateway_options::GatewayOptions;
-pub use settings::Settings;
+pub use settings::{Settings, SettingsError};
 
 pub(crate) use env_vars::{ADJUTANT_AGENT, CLAUDE_CODE_SESSION_ID};
 pub(crate) use gateway_files::{

@@ -175,7 +175,7 @@ fn stored_sessions_are_read_and_rewritten_byte_for_byte() {
     let context = project("sessions/plain");
     let expected = golden_json("sessions/plain/list.json");
     assert_eq!(list(&context), (expected.clone(), String::new()));
-    assert_eq!(forget(&context, "nobody").status.code(), Some(2));
+    assert_eq!(forget(&context, "nobody").status.code(), Some(3));
     let file = golden("sessions/plain/data/sessions.json");
     assert_eq!(text(&session_file(&expected)), text(&file), "the documented form");
     assert_eq!(stored(&context, "sessions"), [("sessions.json".to_owned(), file)].into());
@@ -280,7 +280,7 @@ fn sessions_of_a_newer_format_are_read_and_never_written() {
     let expected = golden_json("sessions/plain/list.json");
     assert_eq!(list(&context), (expected, String::new()));
     let refused = forget(&context, "worker@pr-42");
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
     run_helper(&context);
     assert_eq!(stored(&context, "sessions"), before);
 }
@@ -692,7 +692,7 @@ fn stored_tokens_are_listed_and_rewritten_byte_for_byte() {
         )
     };
     let first = inode(&context);
-    assert_eq!(context.run(["token", "revoke", "nobody"]).status.code(), Some(1));
+    assert_eq!(context.run(["token", "revoke", "nobody"]).status.code(), Some(3));
     assert_ne!(inode(&context), first);
     assert_eq!(stored(&context, "tokens"), before);
     assert!(context.run(["token", "revoke", "ci-bot"]).status.success());
@@ -717,7 +717,7 @@ fn tokens_that_cannot_be_read_are_an_error_and_are_never_overwritten(variant: &s
         [["token", "list"].as_slice(), &["token", "new", "x"], &["token", "revoke", "ci-bot"]]
     {
         let output = context.adjutant([]).args(arguments).output().unwrap();
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), expected.as_str()));
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(4), expected.as_str()));
     }
     assert_eq!(stored(&context, "tokens"), before);
 }
@@ -776,7 +776,7 @@ fn tool_pins_that_cannot_be_read_are_an_error_and_are_never_overwritten(variant:
     let path = context.root().join("data/tool-pins.json");
     let trusted = context.run(["trust", "changing"]);
     let expected = format!("error: `{}` cannot be used: {why}\n", path.display());
-    assert_eq!((trusted.status.code(), text(&trusted.stderr)), (Some(2), expected.as_str()));
+    assert_eq!((trusted.status.code(), text(&trusted.stderr)), (Some(4), expected.as_str()));
     let mut client = gateway(&context, "Reads a file\u{200b} and sends it");
     let expected = format!("`{}` cannot be used: {why}", path.display());
     assert_eq!(status(&mut client)["message"], expected);

@@ -240,7 +240,7 @@ fn a_subagent_cannot_start_adjutant() {
         let mut inside = context.adjutant([]);
         inside.args(&command).env("ADJUTANT_AGENT", "web-search").stdin(Stdio::null());
         let output = inside.output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), refused);
     }
     // Clearing the variable does not help: the environment of the parent process still has it.

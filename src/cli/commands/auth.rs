@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use crate::catalog::{ServerEntry, ServerLaunch, Snapshot};
 use crate::cli::format::plural;
 use crate::cli::{
-    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output, runtime,
-    usage,
+    CliCommand, CommandAccess, CommandError, CommandResult, ErrorCode, ExitStatus, output, runtime,
+    store_unavailable, usage,
 };
 use crate::config::{GatewayFiles, Settings};
 use crate::gateway::{
@@ -39,7 +39,7 @@ const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 pub(crate) enum AuthCommand {
     /// Sign in to a server: opens the browser and waits for its answer
     ///
-    /// Exit code 0; 1 if the sign-in was refused, denied or failed; 2 if there is no such server.
+    /// Exit code 0; 1 if the sign-in was refused, denied or failed; 3 if there is no such server.
     #[command(after_long_help = "Examples:\n  adjutant auth login linear\n  \
         adjutant auth login linear --no-browser\n  adjutant auth login crm --agent dev")]
     Login(LoginArguments),
@@ -52,7 +52,7 @@ pub(crate) enum AuthCommand {
     Status(StatusArguments),
     /// Forget a sign-in on this machine
     ///
-    /// Exit code 0; 1 if there was none; 2 if there is no such server.
+    /// Exit code 0; 3 if there was none, or no such server.
     #[command(after_long_help = "Example:\n  adjutant auth logout linear")]
     Logout(LogoutArguments),
 }
@@ -113,7 +113,7 @@ impl CliCommand for AuthCommand {
 impl AccountArguments {
     /// Finds the server. The error is one line for the user.
     fn find<'s>(&self, settings: &'s Settings) -> Result<SignInSubject<'s>, CommandError> {
-        find_subject(settings, &self.server, self.agent.as_deref()).map_err(usage)
+        find_subject(settings, &self.server, self.agent.as_deref())
     }
 }
 
@@ -151,12 +151,14 @@ impl SignInSubject<'_> {
                 let answer = wait_for_callback(&mut flow, server, arguments.no_browser).await?;
                 flow.exchange_code(answer).await
             };
-            signed_in.await.map_err(failure)?;
+            signed_in.await?;
             let pool = DownstreamRegistry::new(self.settings.root.clone());
             let tools = pool.get_or_create(self.scope(), &self.spec).tools().await;
             pool.close().await;
-            let list = tools
-                .map_err(|error| failure(format_args!("the sign-in is there, but {error}")))?;
+            let list = tools.map_err(|error| {
+                let message = format!("the sign-in is there, but {error}");
+                CommandError::new(ErrorCode::SignInFailed, message)
+            })?;
             let (name, tools) = (&self.spec.name, plural(list.tools.len(), "tool"));
             output::print_message(format_args!("Signed in to `{name}`, which offers {tools}."));
             Ok(ExitStatus::Success)
@@ -166,8 +168,9 @@ impl SignInSubject<'_> {
     fn logout(&self) -> CommandResult {
         let server = &self.spec.name;
         runtime::block_on(async {
-            if !self.target().map_err(failure)?.forget().await.map_err(failure)? {
-                return Err(failure(format_args!("nobody is signed in to `{server}`")));
+            if !self.target()?.forget().await? {
+                let message = format!("nobody is signed in to `{server}`");
+                return Err(CommandError::new(ErrorCode::SignInNotFound, message));
             }
             output::print_message(format_args!("the sign-in to `{server}` is forgotten"));
             Ok(ExitStatus::Success)
@@ -176,7 +179,7 @@ impl SignInSubject<'_> {
 }
 
 fn status(settings: &Settings, json: bool) -> CommandResult {
-    let subjects = list_subjects(settings).map_err(usage)?;
+    let subjects = list_subjects(settings)?;
     let rows: Vec<AuthRow> = subjects.iter().map(AuthRow::load).collect();
     output::print_list(json, &rows, "no server of this project asks for a sign-in", || {
         rows.iter().map(AuthRow::to_text).collect::<Vec<_>>().join("\n")
@@ -311,7 +314,7 @@ fn find_subject<'s>(
     settings: &'s Settings,
     server: &str,
     agent: Option<&str>,
-) -> Result<SignInSubject<'s>, String> {
+) -> Result<SignInSubject<'s>, CommandError> {
     if let Some(agent) = agent {
         let mut private =
             private_subjects(settings, |own, entry| own == agent && entry.name == server);
@@ -322,19 +325,28 @@ fn find_subject<'s>(
     let set = read_servers(settings)?;
     let Some(entry) = set.get(server) else {
         let near = nearest_names(server, set.names());
-        let hint = near.first().map(|near| format!("; is `{near}` meant?")).unwrap_or_default();
         let whose = agent.map(|agent| format!(", and `{agent}` has none of its own"));
         let whose = whose.unwrap_or_default();
-        return Err(format!("`.mcp.json` has no server `{server}`{whose}{hint}"));
+        let message = format!("`.mcp.json` has no server `{server}`{whose}");
+        let error = CommandError::new(ErrorCode::ServerNotFound, message);
+        return Err(match near.first() {
+            Some(near) => error.with_help(format_args!("did you mean `{near}`?")),
+            None => error,
+        });
     };
-    let spec = entry.spec.clone().map_err(|reason| format!("server `{server}`: {reason}"))?;
+    let spec = entry.spec.clone().map_err(|reason| {
+        CommandError::new(
+            ErrorCode::ProjectFileInvalid,
+            format_args!("server `{server}`: {reason}"),
+        )
+    })?;
     match (spec.oauth.per_agent, agent) {
-        (true, None) => Err(format!(
+        (true, None) => Err(usage(format_args!(
             "every agent signs in to `{server}` by itself: say which with `--agent AGENT`"
-        )),
-        (false, Some(agent)) => Err(format!(
+        ))),
+        (false, Some(agent)) => Err(usage(format_args!(
             "all agents share the sign-in to `{server}`: leave `--agent {agent}` out, or put `\"auth\": {{\"isolation\": \"agent\"}}` into its entry"
-        )),
+        ))),
         (_, agent) => {
             Ok(SignInSubject { settings, spec, agent: agent.map(str::to_owned), private: false })
         }
@@ -344,9 +356,10 @@ fn find_subject<'s>(
 /// Returns all remote servers without an `Authorization` header of their own.
 ///
 /// A server with per-agent accounts appears once for each agent that has signed in.
-fn list_subjects(settings: &Settings) -> Result<Vec<SignInSubject<'_>>, String> {
+fn list_subjects(settings: &Settings) -> Result<Vec<SignInSubject<'_>>, CommandError> {
     let set = read_servers(settings)?;
-    let signed_in = CredentialStore::of_user()?.records_of_project(&settings.root);
+    let signed_in =
+        CredentialStore::of_user().map_err(store_unavailable)?.records_of_project(&settings.root);
     let mut subjects = Vec::new();
     for spec in set.entries().iter().filter_map(|entry| entry.spec.as_ref().ok()) {
         if !needs_sign_in(&spec.launch) {
@@ -397,12 +410,15 @@ fn needs_sign_in(launch: &ServerLaunch) -> bool {
     }
 }
 
-fn read_servers(settings: &Settings) -> Result<ServerSet, String> {
+fn read_servers(settings: &Settings) -> Result<ServerSet, CommandError> {
     let file = GatewayFiles::locate(settings).mcp_config;
     if !file.found {
         return Ok(ServerSet::default());
     }
-    let unreadable = |reason: String| format!("`{}` cannot be read: {reason}", file.path.display());
+    let unreadable = |reason: String| {
+        let message = format!("`{}` cannot be read: {reason}", file.path.display());
+        CommandError::new(ErrorCode::ProjectFileInvalid, message)
+    };
     let bytes =
         read_bounded(&file.path, MAX_FILE_BYTES).map_err(|error| unreadable(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable("it is no text".to_owned()))?;

@@ -5,15 +5,17 @@ use std::path::Path;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 
+use super::show::unknown_agent;
+use crate::catalog::Snapshot;
 use crate::cli::permissions_view::PermissionsView;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
+use crate::cli::{CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, output};
 use crate::config::Settings;
 use crate::policy::{Decision, Verdict};
 use crate::util::strip_control_chars;
 
 /// Say whether an agent may use a server, a tool or a subagent, and by which rule
 ///
-/// Exit code 0: allowed. 1: denied. 2: cannot say.
+/// Exit code 0: allowed. 1: denied. 2: cannot say. 3: there is no such subagent.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("subject").required(true).args(["server", "builtin", "subagent"]))]
 #[command(after_long_help = "Examples:\n  adjutant explain --agent web-search --builtin Bash\n  \
@@ -63,15 +65,36 @@ struct ExplainReport<'a> {
 
 impl CliCommand for ExplainArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
+        self.check_agent(settings)?;
         let verdict = evaluate_request(settings, self);
         if self.json {
             output::print_json(&explain_report(self, &verdict));
         }
-        let verdict = verdict.map_err(usage)?;
-        if !self.json {
-            print_verdict(&verdict);
+        match verdict {
+            Err(reason) if self.json => {
+                output::print_error(reason);
+                Ok(ExitStatus::Usage)
+            }
+            Err(reason) => Err(CommandError::new(ErrorCode::Undetermined, reason)),
+            Ok(verdict) => {
+                if !self.json {
+                    print_verdict(&verdict);
+                }
+                Ok(ExitStatus::success_if(verdict.decision == Decision::Allow))
+            }
         }
-        Ok(ExitStatus::success_if(verdict.decision == Decision::Allow))
+    }
+}
+
+impl ExplainArguments {
+    /// Returns an error if a subagent is meant that does not exist. Other agents are names in the gateway's rules.
+    fn check_agent(&self, settings: &Settings) -> Result<(), CommandError> {
+        let meant = self.builtin.as_ref().map(|_| &self.agent).or(self.subagent.as_ref());
+        let snapshot = Snapshot::load(settings);
+        match meant.filter(|name| snapshot.get(name).is_none()) {
+            Some(name) => Err(unknown_agent(&snapshot, name)),
+            None => Ok(()),
+        }
     }
 }
 

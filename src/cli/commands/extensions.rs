@@ -11,11 +11,12 @@ use crate::catalog::{Diagnostic, Extension, Snapshot, Visibility};
 use crate::cli::format::plural;
 use crate::cli::table::ruled_table;
 use crate::cli::{
-    CliCommand, CommandAccess, CommandResult, ExitStatus, diagnostics, failure, output,
+    CliCommand, CommandAccess, CommandError, CommandResult, ErrorCode, ExitStatus, diagnostics,
+    output,
 };
 use crate::config::Settings;
 use crate::store::{copy_tree, remove_tree};
-use crate::util::{AgentName, nearest_names, strip_control_chars};
+use crate::util::{AgentName, strip_control_chars};
 
 /// Show, check, add and remove extensions: bundles of agents and MCP servers
 #[derive(Debug, Subcommand)]
@@ -43,7 +44,8 @@ pub(crate) enum ExtensionsCommand {
     ///
     /// The folder is copied to extensions/NAME, where NAME is its own; nothing is overwritten, and an extension that
     /// has mistakes, symlinks, or names that are there already is not taken. It grants nothing: its public servers
-    /// are used by whom the gateway's rules allow. Exit code 0; 1 if it was not taken.
+    /// are used by whom the gateway's rules allow. Exit code 0; 1 if it is invalid or there already; 2 if it is no
+    /// folder; 4 if it cannot be copied.
     #[command(after_long_help = "Example:\n  adjutant extensions add ~/Downloads/review-kit")]
     Add {
         /// The folder with extension.json or gemini-extension.json
@@ -51,7 +53,7 @@ pub(crate) enum ExtensionsCommand {
     },
     /// Remove an extension and everything in its folder
     ///
-    /// Exit code 0; 1 if there is no such extension.
+    /// Exit code 0; 3 if there is no such extension.
     #[command(after_long_help = "Example:\n  adjutant extensions remove review-kit")]
     Remove {
         /// The extension's name
@@ -162,27 +164,38 @@ fn collect_diagnostics(snapshot: &Snapshot, wanted: impl Fn(&str) -> bool) -> Ve
 }
 
 fn add(settings: &Settings, path: &Path) -> CommandResult {
-    let refuse = |why: String| failure(format_args!("{why}; nothing was changed"));
+    let refuse =
+        |code, why: String| CommandError::new(code, format_args!("{why}; nothing was changed"));
     let shown = path.display();
-    let source = path
-        .canonicalize()
-        .map_err(|error| refuse(format!("`{shown}` cannot be opened: {error}")))?;
+    let source = path.canonicalize().map_err(|error| {
+        refuse(ErrorCode::InvalidArgument, format!("`{shown}` cannot be opened: {error}"))
+    })?;
     if !source.is_dir() {
-        return Err(refuse(format!("`{shown}` is not a folder")));
+        return Err(refuse(ErrorCode::InvalidArgument, format!("`{shown}` is not a folder")));
     }
     let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Err(error) = name.parse::<AgentName>() {
-        return Err(refuse(format!("the folder's name cannot be an extension's: {error}")));
+        return Err(refuse(
+            ErrorCode::InvalidArgument,
+            format!("the folder's name cannot be an extension's: {error}"),
+        ));
     }
     let target = settings.extensions_dir().join(&name);
     if fs::symlink_metadata(&target).is_ok() {
-        return Err(refuse(format!("`extensions/{name}` is there already")));
+        return Err(refuse(
+            ErrorCode::AlreadyExists,
+            format!("`extensions/{name}` is there already"),
+        ));
     }
     if target.starts_with(&source) {
-        return Err(refuse("an extension cannot be the project itself".to_owned()));
+        return Err(refuse(
+            ErrorCode::InvalidArgument,
+            "an extension cannot be the project itself".to_owned(),
+        ));
     }
-    copy_tree(&source, &target)
-        .map_err(|error| refuse(format!("`{shown}` cannot be copied: {error}")))?;
+    copy_tree(&source, &target).map_err(|error| {
+        refuse(ErrorCode::IoFailed, format!("`{shown}` cannot be copied: {error}"))
+    })?;
     keep_if_valid(settings, &name, &target)
 }
 
@@ -199,7 +212,8 @@ fn keep_if_valid(settings: &Settings, name: &str, target: &Path) -> CommandResul
             true => "it has neither extension.json nor gemini-extension.json",
             false => "it has mistakes",
         };
-        return Err(failure(format_args!("`{name}` was not added: {why}; nothing was changed")));
+        let message = format!("`{name}` was not added: {why}; nothing was changed");
+        return Err(CommandError::new(ErrorCode::ExtensionInvalid, message));
     };
     output::print(format_args!("extensions/{name}"));
     output::print_message(format_summary(extension));
@@ -222,15 +236,20 @@ fn remove(settings: &Settings, name: &str) -> CommandResult {
     let names = || snapshot.extensions().iter().map(|extension| extension.name.as_str());
     // Only listed names are accepted, so that a name cannot be a path.
     if !names().any(|known| known == name) {
-        let hint = match nearest_names(name, names()).first() {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "`adjutant extensions list` shows them".to_owned(),
-        };
-        let name = strip_control_chars(name);
-        return Err(failure(format_args!("there is no extension `{name}`: {hint}")));
+        return Err(CommandError::not_found(
+            ErrorCode::ExtensionNotFound,
+            "extension",
+            name,
+            names(),
+            "adjutant extensions list",
+        ));
     }
-    remove_tree(&settings.extensions_dir().join(name))
-        .map_err(|error| failure(format_args!("`extensions/{name}` cannot be removed: {error}")))?;
+    remove_tree(&settings.extensions_dir().join(name)).map_err(|error| {
+        CommandError::new(
+            ErrorCode::IoFailed,
+            format_args!("`extensions/{name}` cannot be removed: {error}"),
+        )
+    })?;
     output::print(format_args!("extensions/{name} is gone"));
     Ok(ExitStatus::Success)
 }

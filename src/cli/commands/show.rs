@@ -13,17 +13,19 @@ use crate::catalog::{
 use crate::cli::format::plural;
 use crate::cli::permissions_view::{PermissionsView, shared_servers};
 use crate::cli::table::ruled_table;
-use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, diagnostics, output, usage};
+use crate::cli::{
+    CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, diagnostics, output,
+};
 use crate::config::Settings;
 use crate::policy::{Decision, builtin_tools};
-use crate::util::{nearest_names, shorten, strip_control_chars};
+use crate::util::{shorten, strip_control_chars};
 
 const MAX_VALUE_CHARS: usize = 2_000;
 
 /// Show what an agent's file means, every setting with where it came from
 ///
 /// Variables such as ${API_KEY} are shown as they were written; they are put in only when the agent
-/// is started. Exit code 0; 1 if the agent is broken; 2 if there is no such agent.
+/// is started. Exit code 0; 1 if the agent is broken; 3 if there is no such agent.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant show web-search\n  \
     adjutant show web-search --json | jq '.settings[] | select(.key == \"timeout_ms\")'")]
@@ -180,15 +182,9 @@ fn has_content(value: &Value) -> bool {
 }
 
 /// Returns an error with similar agent names.
-fn unknown_agent(snapshot: &Snapshot, name: &str) -> CommandError {
+pub(crate) fn unknown_agent(snapshot: &Snapshot, name: &str) -> CommandError {
     let names = snapshot.entries().iter().map(|entry| entry.name.as_str());
-    let near = nearest_names(name, names);
-    let way_out = match near.as_slice() {
-        [] => "`adjutant list` shows the agents there are".to_owned(),
-        near => format!("did you mean `{}`?", near.join("` or `")),
-    };
-    let name = strip_control_chars(&shorten(name, 80));
-    usage(format_args!("there is no agent `{name}`: {way_out}"))
+    CommandError::not_found(ErrorCode::AgentNotFound, "agent", name, names, "adjutant list")
 }
 
 /// Label of all tools that no file names.

@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::cli::format::format_time;
 use crate::cli::table::{fit_width_around, plain_table};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
+use crate::cli::{CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, output};
 use crate::config::Settings;
 use crate::identity::{TokenEntry, TokenStore};
-use crate::util::{Timestamp, nearest_names, now, parse_age};
+use crate::util::{Timestamp, now, parse_age};
 
 /// Make, show and revoke the tokens of callers that come over HTTP
 #[derive(Debug, Subcommand)]
@@ -23,7 +23,7 @@ pub(crate) enum TokenCommand {
     ///
     /// Whoever shows the token over HTTP *is* that caller: for `allowed_callers`, for the gateway's rules and
     /// in the audit log. Only a hash of it is kept, in data/tokens.json. A running server takes it at once.
-    /// Exit code 0; 2 if it cannot be made.
+    /// Exit code 0; 2 if the name cannot be used; 4 if data/tokens.json cannot be used.
     #[command(after_long_help = "Examples:\n  adjutant token new ci-bot --expires 30d\n  \
         export ADJUTANT_TOKEN=$(adjutant token new editor)")]
     New {
@@ -38,7 +38,7 @@ pub(crate) enum TokenCommand {
     },
     /// Show the tokens: for whom, since when, until when; never the tokens themselves
     ///
-    /// Exit code 0; 2 if data/tokens.json cannot be read.
+    /// Exit code 0; 4 if data/tokens.json cannot be read.
     #[command(after_long_help = "Example:\n  adjutant token list")]
     List {
         /// Print JSON for a program
@@ -47,7 +47,7 @@ pub(crate) enum TokenCommand {
     },
     /// Take a token back, or all tokens of a caller; a running server refuses them at once
     ///
-    /// Exit code 0; 1 if there is no such token.
+    /// Exit code 0; 3 if there is no such token.
     #[command(
         after_long_help = "Examples:\n  adjutant token revoke 3f9a01bc\n  adjutant token revoke ci-bot"
     )]
@@ -133,9 +133,13 @@ fn revoke(file: &TokenStore, which: &str) -> CommandResult {
     }
     let known = known.iter().flat_map(|table| &table.tokens);
     let names = known.flat_map(|entry| [entry.id.as_str(), entry.caller.as_str()]);
-    let hint = nearest_names(which, names).first().map(|near| format!("; is `{near}` meant?"));
-    let hint = hint.unwrap_or_default();
-    Err(failure(format_args!("there is no token `{which}` and no token of such a caller{hint}")))
+    Err(CommandError::not_found(
+        ErrorCode::TokenNotFound,
+        "token",
+        which,
+        names,
+        "adjutant token list",
+    ))
 }
 
 fn table(entries: &[TokenEntry]) -> Table {

@@ -11,7 +11,7 @@ mod token_source;
 
 pub(crate) use callback::CallbackParams;
 pub(crate) use credential_store::CredentialStore;
-pub(crate) use credentials::{SignInStatus};
+pub(crate) use credentials::SignInStatus;
 pub(crate) use login::{LoginFlow, open_browser};
 pub(crate) use target::{SignInError, SignInTarget};
 pub(crate) use token_source::{SignInNeeded, TokenSource};

@@ -66,7 +66,7 @@ fn an_unknown_agent_is_refused_with_the_closest_name() {
     let context = TestContext::new();
     context.agent("search", SEARCH);
     let output = context.run(["show", "serach"]);
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(3));
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
         "error: there is no agent `serach`: did you mean `search`?\n"

@@ -276,7 +276,7 @@ fn j6_stored_tokens_are_private_and_outside_the_project() {
     assert!(forgotten.status.success(), "{}", stderr_of(&forgotten));
     assert!(oauth.credential_files().is_empty());
     let again = oauth.fixture.context.run(["auth", "logout", "far"]);
-    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(again.status.code(), Some(3));
 }
 
 #[test]
@@ -414,7 +414,7 @@ fn a_server_that_needs_no_sign_in_says_so() {
             "keyed",
             "`keyed` asks for no sign-in: its entry has an `Authorization` header of its own",
         ),
-        ("oppen", "`.mcp.json` has no server `oppen`; is `open` meant?"),
+        ("oppen", "`.mcp.json` has no server `oppen`: did you mean `open`?"),
     ] {
         let ended = fixture.context.run(["auth", "login", server, "--no-browser"]);
         assert_eq!(stderr_of(&ended).trim(), format!("error: {expected}"));

@@ -10,7 +10,7 @@ use similar::TextDiff;
 use super::changes::{self, FileChange, InitError, MAIN_PROMPT};
 use super::merge::SERVER_NAME;
 use crate::cli::output::error_with_causes;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
+use crate::cli::{CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, output};
 use crate::config::Settings;
 
 /// Make a project ready for Claude Code: server, hooks, a first agent, the list of subagents
@@ -18,7 +18,8 @@ use crate::config::Settings;
 /// Puts the server `adjutant` into .mcp.json, the hooks that this version has into
 /// .claude/settings.json, a first agent into a project that has none, and the list of subagents
 /// between two marks in agents/main/system-prompt.md. What is there already is kept, byte for byte;
-/// run twice it changes nothing. Exit code 0; 1 if a file is not as it must be (nothing was changed).
+/// run twice it changes nothing. Exit code 0; 1 if a file is not as it must be (nothing was changed);
+/// 4 if a file cannot be written.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant init --dry-run\n  adjutant init\n  \
     adjutant init --refresh   # after agents were added, removed or described otherwise")]
@@ -37,7 +38,19 @@ pub(crate) struct InitArguments {
 impl CliCommand for InitArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         let changes = apply(settings, *self).map_err(|error| {
-            failure(format_args!("{}\nnothing was changed", error_with_causes(&error)))
+            let code = match error {
+                InitError::Scratch(_) | InitError::Write { .. } => ErrorCode::IoFailed,
+                InitError::Read { .. }
+                | InitError::NotText { .. }
+                | InitError::Link { .. }
+                | InitError::Json { .. }
+                | InitError::Marks { .. }
+                | InitError::NoSection => ErrorCode::ProjectFileInvalid,
+            };
+            CommandError::new(
+                code,
+                format_args!("{}\nnothing was changed", error_with_causes(&error)),
+            )
         })?;
         print_report(settings, *self, &changes);
         Ok(ExitStatus::Success)

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::catalog::{Agent, RuleText, ServerLaunch, ToolRef};
 use crate::cli::permissions_view::{PermissionsView, shared_servers};
+use crate::cli::{CommandError, ErrorCode};
 use crate::config::Settings;
 use crate::policy::{Decision, GatewayRules, Verdict, builtin_tools};
 use crate::util::{Pattern, nearest_names, one_line};
@@ -80,7 +81,13 @@ impl MatrixFilter<'_> {
     }
 }
 
-fn unknown_name_message(what: &str, wanted: &[String], known: &BTreeSet<String>) -> Option<String> {
+/// Returns the error on a wanted agent or server that is not known.
+fn unknown_name_error(
+    code: ErrorCode,
+    what: &str,
+    wanted: &[String],
+    known: &BTreeSet<String>,
+) -> Option<CommandError> {
     let name = wanted.iter().find(|name| !known.contains(*name))?;
     let near = nearest_names(name, known.iter().map(String::as_str));
     let list = |names: Vec<&str>| format!("`{}`", names.join("`, `"));
@@ -91,7 +98,8 @@ fn unknown_name_message(what: &str, wanted: &[String], known: &BTreeSet<String>)
         }
         (true, true) => "there is none at all".to_owned(),
     };
-    Some(format!("there is no {what} `{}`; {help}", one_line(name)))
+    let message = format!("there is no {what} `{}`", one_line(name));
+    Some(CommandError::new(code, message).with_help(help))
 }
 
 /// A shared server, or one that an agent declares.
@@ -115,7 +123,7 @@ impl Matrix {
         settings: &Settings,
         rights: &PermissionsView<'_>,
         filter: &MatrixFilter<'_>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CommandError> {
         let source = KnownNames::collect(settings, rights);
         match source.unknown_name(filter) {
             Some(reason) => Err(reason),
@@ -149,8 +157,8 @@ impl<'r> KnownNames<'r> {
         Self { rights, valid_agents, shared_servers: shared_servers(settings) }
     }
 
-    /// Returns an error message with similar names if a requested agent or server is unknown.
-    fn unknown_name(&self, wanted: &MatrixFilter<'_>) -> Option<String> {
+    /// Returns an error with similar names if a requested agent or server is unknown.
+    fn unknown_name(&self, wanted: &MatrixFilter<'_>) -> Option<CommandError> {
         if wanted.agents.is_empty() && wanted.servers.is_empty() {
             return None;
         }
@@ -159,8 +167,9 @@ impl<'r> KnownNames<'r> {
         let broken = self.rights.snapshot.entries().iter().map(|entry| entry.name.clone());
         let agents = columns.iter().map(|column| column.name.clone()).chain(broken).collect();
         let servers = self.servers(&columns).into_iter().map(|server| server.name).collect();
-        unknown_name_message("agent", wanted.agents, &agents)
-            .or_else(|| unknown_name_message("server", wanted.servers, &servers))
+        unknown_name_error(ErrorCode::AgentNotFound, "agent", wanted.agents, &agents).or_else(
+            || unknown_name_error(ErrorCode::ServerNotFound, "server", wanted.servers, &servers),
+        )
     }
 
     fn rules(&self) -> Option<&GatewayRules> {

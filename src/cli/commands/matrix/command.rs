@@ -9,14 +9,14 @@ use super::build::{Matrix, MatrixCell, MatrixColumn, MatrixFilter, MatrixRow, Ro
 use super::page;
 use crate::cli::permissions_view::PermissionsView;
 use crate::cli::table::ruled_table;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
+use crate::cli::{CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, output};
 use crate::config::Settings;
 use crate::policy::Decision;
 use crate::util::{one_line, shorten};
 
 /// Show what every agent may use: servers, tools and built-in tools, each with its rule
 ///
-/// Exit code 0; 2 if an agent or a server is not known.
+/// Exit code 0; 2 if the rules are broken; 3 if an agent or a server is not known.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = "Examples:\n  adjutant matrix --agent dev\n  adjutant matrix --html > matrix.html"
@@ -42,9 +42,9 @@ pub(crate) struct MatrixArguments {
 impl CliCommand for MatrixArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         let rights = PermissionsView::load(settings);
-        rights.rules().map_err(usage)?;
+        rights.rules().map_err(|reason| CommandError::new(ErrorCode::Undetermined, reason))?;
         let filter = MatrixFilter { agents: &self.agent, servers: &self.server };
-        let matrix = Matrix::build_checked(settings, &rights, &filter).map_err(usage)?;
+        let matrix = Matrix::build_checked(settings, &rights, &filter)?;
         for note in &matrix.notes {
             output::print_message(format_args!("note: {note}"));
         }

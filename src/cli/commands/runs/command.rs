@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::{page, text};
 use crate::cli::{
-    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output,
+    CliCommand, CommandAccess, CommandError, CommandResult, ErrorCode, ExitStatus, output,
+    store_unavailable,
 };
 use crate::config::Settings;
 use crate::events::{RunTimeline, event_path, read_timelines};
@@ -36,15 +37,15 @@ pub(crate) enum RunsCommand {
     },
     /// Show one run: a time line with durations, tools, refusals and cost
     ///
-    /// From what data/events.jsonl has, for runs that are over and for those that go on. Exit code 0; 1 if there is no such run,
-    /// or more than one.
+    /// From what data/events.jsonl has, for runs that are over and for those that go on. Exit code 0; 2 if there is more
+    /// than one such run; 3 if there is none.
     #[command(
         after_long_help = "Examples:\n  adjutant runs show last\n  adjutant runs show 8f3a --html > run.html"
     )]
     Show(ShowArguments),
     /// End a run; its caller is told that it was cancelled
     ///
-    /// Exit code 0; 1 if there is no such run, or more than one.
+    /// Exit code 0; 1 if it does not end; 2 if there is more than one such run; 3 if there is none.
     #[command(after_long_help = "Example:\n  adjutant runs stop 8f3a")]
     Stop {
         /// The run's id, or as much of its beginning or end as makes it unique
@@ -131,7 +132,7 @@ enum Listed<'a> {
 
 fn recorded_runs(settings: &Settings) -> Result<Vec<RunTimeline>, CommandError> {
     read_timelines(&event_path(&settings.data_dir()), None)
-        .map_err(|error| failure(format_args!("the events cannot be read: {error}")))
+        .map_err(|error| store_unavailable(format_args!("the events cannot be read: {error}")))
 }
 
 fn show(settings: &Settings, arguments: &ShowArguments) -> CommandResult {
@@ -150,7 +151,8 @@ fn show(settings: &Settings, arguments: &ShowArguments) -> CommandResult {
 
 fn not_recorded(wanted: &str) -> CommandError {
     let wanted = one_line(wanted);
-    failure(format_args!("no run `{wanted}` is recorded: `adjutant runs list --all` shows what is"))
+    CommandError::new(ErrorCode::RunNotFound, format_args!("no run `{wanted}` is recorded"))
+        .with_help("`adjutant runs list --all` shows what is")
 }
 
 /// Returns the runs of the same main session, including this one.
@@ -168,7 +170,8 @@ fn stop(settings: &Settings, wanted: &str) -> CommandResult {
     let entries = registry.list()?;
     let entry = the_only(wanted, &entries, |entry| entry.run)?.ok_or_else(|| {
         let wanted = one_line(wanted);
-        failure(format_args!("no run `{wanted}` is going on: `adjutant runs list` shows what is"))
+        CommandError::new(ErrorCode::RunNotFound, format_args!("no run `{wanted}` is going on"))
+            .with_help("`adjutant runs list` shows what is")
     })?;
     let run = entry.run;
     match stop_run(&registry, entry) {
@@ -177,11 +180,17 @@ fn stop(settings: &Settings, wanted: &str) -> CommandResult {
             output::print_message(format_args!("run {run} of `{agent}` is over"));
             Ok(ExitStatus::Success)
         }
-        Ok(StopOutcome::Survived) => Err(failure(format_args!(
-            "run {run} did not end: look at process {} and try again",
-            entry.pid.unwrap_or_default()
-        ))),
-        Err(error) => Err(failure(format_args!("run {run} could not be told to stop: {error}"))),
+        Ok(StopOutcome::Survived) => Err(CommandError::new(
+            ErrorCode::StopFailed,
+            format_args!(
+                "run {run} did not end: look at process {} and try again",
+                entry.pid.unwrap_or_default()
+            ),
+        )),
+        Err(error) => Err(CommandError::new(
+            ErrorCode::StopFailed,
+            format_args!("run {run} could not be told to stop: {error}"),
+        )),
     }
 }
 
@@ -197,7 +206,11 @@ fn the_only<'a, T>(
         return Ok(first);
     }
     let (wanted, count) = (one_line(wanted), others + 1);
-    Err(failure(format_args!("`{wanted}` could be any of {count} runs: give more of the id")))
+    Err(CommandError::new(
+        ErrorCode::AmbiguousId,
+        format_args!("`{wanted}` could be any of {count} runs"),
+    )
+    .with_help("give more of the id"))
 }
 
 /// Returns true if `wanted` is the id of the run, or a prefix or suffix of it, with or without dashes.

@@ -82,6 +82,8 @@ fn format_caller(story: &RunTimeline) -> String {
 fn format_outcome(story: &RunTimeline) -> String {
     let word = story.outcome.as_deref().unwrap_or("still running");
     match &story.error {
+        // The error begins with the code.
+        Some(error) if error.starts_with(word) => shorten(&one_line(error), 300),
         Some(error) => format!("{word}: {}", shorten(&one_line(error), 300)),
         None => word.to_owned(),
     }
