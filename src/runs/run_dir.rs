@@ -18,7 +18,7 @@ pub struct RunDir {
 impl RunDir {
     /// Creates `tmp/<run>` below the data directory; fails if the directory exists.
     pub fn create(data_dir: &Path, run: RunId) -> io::Result<Self> {
-        Ok(Self { dir: OwnedDir::create(&data_dir.join(TMP_DIR), &run.to_string())? })
+        Ok(Self { dir: OwnedDir::create(&data_dir.join(TMP_DIR), &run.simple().to_string())? })
     }
 
     pub fn path(&self) -> &Path {

@@ -114,7 +114,7 @@ impl RunRegistry {
 
     fn add_entry(&self, entry: RunEntry) -> io::Result<RunRegistration> {
         let run = entry.run;
-        let file = self.entries.register(&run.to_string(), &entry);
+        let file = self.entries.register(&run.simple().to_string(), &entry);
         let file = RegisteredEntry {
             file: Some(file.map_err(|error| self.unavailable("written", &error))?),
             entry,
@@ -149,7 +149,7 @@ impl RunRegistry {
 
     /// Removes the entry of a run and its stop request.
     pub(crate) fn remove(&self, run: RunId) {
-        let _ = self.entries.remove(&run.to_string());
+        let _ = self.entries.remove(&run.simple().to_string());
         let _ = remove_file(&self.stop_path(run));
     }
 
@@ -162,11 +162,11 @@ impl RunRegistry {
     }
 
     fn entry_path(&self, run: RunId) -> PathBuf {
-        self.entries.path(&run.to_string(), "json")
+        self.entries.path(&run.simple().to_string(), "json")
     }
 
     fn stop_path(&self, run: RunId) -> PathBuf {
-        self.entries.path(&run.to_string(), "stop")
+        self.entries.path(&run.simple().to_string(), "stop")
     }
 }
 

@@ -69,8 +69,9 @@ pub enum SessionState {
     Ready,
 }
 
+/// Stored ids have no hyphens.
 fn as_text<S: Serializer>(run: &RunId, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(run)
+    serializer.collect_str(&run.simple())
 }
 
 fn non_negative<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
