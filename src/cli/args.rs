@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use super::commands::{
     audit, auth, check, completions, costs, demo, doctor, events, explain, extensions, gateway,
@@ -26,6 +26,14 @@ pub(crate) struct CliArguments {
 
 /// Result of every command. `dispatch.rs` prints the error.
 pub(crate) type CommandResult = Result<ExitStatus, CommandError>;
+
+/// `--json` of all commands that print data.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct JsonArgument {
+    /// Print JSON for a program
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Implemented by the arguments of every command, in the file of the command.
 pub(crate) trait CliCommand {
@@ -77,7 +85,7 @@ macro_rules! commands {
 commands! {
     Init(init::InitArguments): acts_or_changes,
     List(list::ListArguments): reads_only,
-    Show(show::ShowArguments): reads_only,
+    Show(show::ShowAgentArguments): reads_only,
     New(new::NewArguments): acts_or_changes,
     Check(check::CheckArguments): reads_only,
     Schema(schema::SchemaArguments): reads_only,

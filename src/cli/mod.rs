@@ -22,5 +22,6 @@ pub use dispatch::main;
 pub use error::ErrorCode;
 pub use exit_status::ExitStatus;
 
-pub(crate) use args::{CliCommand, CommandAccess, CommandResult};
+pub(crate) use args::{CliCommand, CommandAccess, CommandResult, JsonArgument};
 pub(crate) use error::{CommandError, store_unavailable, usage};
+pub(crate) use output::CommandReport;

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 use serde_json::json;
 
-use super::CommandError;
+use super::{CommandError, CommandResult, ExitStatus, JsonArgument};
 
 /// Writes a line to stdout. Errors are ignored: a closed pipe is not a failure of the command.
 pub(crate) fn print(text: impl Display) {
@@ -20,6 +20,67 @@ pub(crate) fn print_json(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => print(text),
         Err(error) => print_error(format_args!("cannot write JSON: {error}")),
+    }
+}
+
+/// Result of a command: a value for programs, its text for people, and the exit status.
+#[must_use]
+pub(crate) struct CommandReport {
+    json: Result<String, serde_json::Error>,
+    text: Vec<TextPart>,
+    exit: ExitStatus,
+}
+
+enum TextPart {
+    Data(String),
+    Message(String),
+}
+
+impl CommandReport {
+    pub(crate) fn new(value: &impl Serialize) -> Self {
+        let json = serde_json::to_string_pretty(value);
+        Self { json, text: Vec::new(), exit: ExitStatus::Success }
+    }
+
+    /// Returns the output of a list. `none` replaces the text of an empty list, on stderr.
+    pub(crate) fn list<T: Serialize, D: Display>(
+        list: &[T],
+        none: &str,
+        text: impl FnOnce() -> D,
+    ) -> Self {
+        let output = Self::new(&list);
+        if list.is_empty() { output.message(none) } else { output.data(text()) }
+    }
+
+    /// Adds text for stdout.
+    pub(crate) fn data(mut self, text: impl Display) -> Self {
+        self.text.push(TextPart::Data(text.to_string()));
+        self
+    }
+
+    /// Adds text for stderr, which is not printed with `--json`.
+    pub(crate) fn message(mut self, text: impl Display) -> Self {
+        self.text.push(TextPart::Message(text.to_string()));
+        self
+    }
+
+    pub(crate) fn exit(self, exit: ExitStatus) -> Self {
+        Self { exit, ..self }
+    }
+
+    /// Writes the value as JSON, or its text.
+    pub(crate) fn print(self, format: JsonArgument) -> CommandResult {
+        if format.json {
+            print(self.json.map_err(io::Error::from)?);
+        } else {
+            for part in self.text {
+                match part {
+                    TextPart::Data(text) => print(text),
+                    TextPart::Message(text) => print_message(text),
+                }
+            }
+        }
+        Ok(self.exit)
     }
 }
 

@@ -670,6 +670,14 @@ fn a_broken_event_is_skipped_and_not_removed() {
 
 // Tokens
 
+/// A stored time as the output has it; null if there is none.
+fn with_millis(time: &Value) -> Value {
+    time.as_str().map_or(Value::Null, |time| {
+        let time: jiff::Timestamp = time.parse().unwrap();
+        format!("{time:.3}").into()
+    })
+}
+
 #[test]
 fn stored_tokens_are_listed_and_rewritten_byte_for_byte() {
     let context = project("tokens/plain");
@@ -679,11 +687,14 @@ fn stored_tokens_are_listed_and_rewritten_byte_for_byte() {
     assert_eq!((&ci["caller"], &editor["caller"]), (&json!("ci-bot"), &json!("editor")));
     let listed = |token: &Value| {
         json!({
-            "id": token["id"], "caller": token["caller"], "created": token["created"],
-            "expires": token.get("expires"), "expired": false,
+            "token_id": token["id"], "caller": token["caller"], "expired": false,
+            "created_at": with_millis(&token["created"]), "expires_at": with_millis(&token["expires"]),
         })
     };
-    let expected = json!([listed(&ci), listed(&editor)]);
+    let mut expected = json!([listed(&ci), listed(&editor)]);
+    for token in expected.as_array_mut().unwrap() {
+        token.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    }
     assert_eq!(printed(&context.run(["token", "list", "--json"])), expected);
     // No token matches, but the file is still rewritten.
     let inode = |context: &TestContext| {
@@ -814,7 +825,7 @@ fn the_stored_features_of_claude_are_used_and_a_torn_file_is_replaced(variant: &
         .unwrap();
     let mut command = context.adjutant(["doctor", "--json"]);
     let report = printed(&command.env("ADJUTANT_CLAUDE", &program).output().unwrap());
-    let found = report[0]["found"].as_str().unwrap();
+    let found = report[0]["message"].as_str().unwrap();
     assert!(found.starts_with(&format!("`{}`, version 2.1.325", program.display())), "{found}");
     let mut questions: Vec<String> = fs::read_to_string(context.root().join("asked"))
         .unwrap_or_default()

@@ -7,15 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::api::{ServerObject, SignInObject};
 use crate::catalog::{ServerEntry, ServerLaunch, Snapshot};
 use crate::cli::format::plural;
 use crate::cli::{
-    CliCommand, CommandAccess, CommandError, CommandResult, ErrorCode, ExitStatus, output, runtime,
-    store_unavailable, usage,
+    CliCommand, CommandAccess, CommandError, CommandReport, CommandResult, ErrorCode, JsonArgument,
+    output, runtime, store_unavailable, usage,
 };
 use crate::config::{GatewayFiles, Settings};
 use crate::gateway::{
@@ -47,7 +47,7 @@ pub(crate) enum AuthCommand {
     ///
     /// Exit code 0.
     #[command(
-        after_long_help = "Example:\n  adjutant auth status --json | jq -r '.[] | select(.state != \"signed in\") | .server'"
+        after_long_help = "Example:\n  adjutant auth status --json | jq -r '.[] | select(.sign_in.state != \"signed_in\") | .server'"
     )]
     Status(StatusArguments),
     /// Forget a sign-in on this machine
@@ -71,9 +71,8 @@ pub(crate) struct LoginArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +88,8 @@ struct AccountArguments {
     /// For this agent alone: a server of its own, or one with `"auth": {"isolation": "agent"}`
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 impl AuthCommand {
@@ -104,8 +105,10 @@ impl CliCommand for AuthCommand {
     fn run(&self, settings: &Settings) -> CommandResult {
         match self {
             Self::Login(arguments) => arguments.whose.find(settings)?.login(arguments),
-            Self::Status(arguments) => status(settings, arguments.json),
-            Self::Logout(arguments) => arguments.whose.find(settings)?.logout(),
+            Self::Status(arguments) => status(settings)?.print(arguments.format),
+            Self::Logout(arguments) => {
+                arguments.whose.find(settings)?.logout(arguments.whose.format)
+            }
         }
     }
 }
@@ -148,7 +151,13 @@ impl SignInSubject<'_> {
                 let target = self.target()?;
                 let mut flow = LoginFlow::begin(&target, &arguments.scopes).await?;
                 let server = &target.server;
-                let answer = wait_for_callback(&mut flow, server, arguments.no_browser).await?;
+                let answer = wait_for_callback(
+                    &mut flow,
+                    server,
+                    arguments.no_browser,
+                    arguments.whose.format,
+                )
+                .await?;
                 flow.exchange_code(answer).await
             };
             signed_in.await?;
@@ -160,46 +169,47 @@ impl SignInSubject<'_> {
                 CommandError::new(ErrorCode::SignInFailed, message)
             })?;
             let (name, tools) = (&self.spec.name, plural(list.tools.len(), "tool"));
-            output::print_message(format_args!("Signed in to `{name}`, which offers {tools}."));
-            Ok(ExitStatus::Success)
+            AuthRow::load(self)
+                .output()
+                .message(format_args!("Signed in to `{name}`, which offers {tools}."))
+                .print(arguments.whose.format)
         })
     }
 
-    fn logout(&self) -> CommandResult {
+    fn logout(&self, format: JsonArgument) -> CommandResult {
         let server = &self.spec.name;
         runtime::block_on(async {
             if !self.target()?.forget().await? {
                 let message = format!("nobody is signed in to `{server}`");
                 return Err(CommandError::new(ErrorCode::SignInNotFound, message));
             }
-            output::print_message(format_args!("the sign-in to `{server}` is forgotten"));
-            Ok(ExitStatus::Success)
+            AuthRow::load(self)
+                .output()
+                .message(format_args!("the sign-in to `{server}` is forgotten"))
+                .print(format)
         })
     }
 }
 
-fn status(settings: &Settings, json: bool) -> CommandResult {
+fn status(settings: &Settings) -> Result<CommandReport, CommandError> {
     let subjects = list_subjects(settings)?;
     let rows: Vec<AuthRow> = subjects.iter().map(AuthRow::load).collect();
-    output::print_list(json, &rows, "no server of this project asks for a sign-in", || {
+    let servers: Vec<ServerObject> = rows.iter().map(AuthRow::to_object).collect();
+    Ok(CommandReport::list(&servers, "no server of this project asks for a sign-in", || {
         rows.iter().map(AuthRow::to_text).collect::<Vec<_>>().join("\n")
-    });
-    Ok(ExitStatus::Success)
+    }))
 }
 
 /// A row of `auth status`.
-#[derive(Default, Serialize)]
+#[derive(Default)]
 struct AuthRow {
     server: String,
     agent: Option<String>,
     state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Timestamp>,
     renewable: bool,
     scopes: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     kept_in: Option<&'static str>,
 }
 
@@ -230,6 +240,27 @@ impl AuthRow {
         row
     }
 
+    fn to_object(&self) -> ServerObject {
+        let sign_in = SignInObject {
+            state: self.state.replace(' ', "_"),
+            reason: self.detail.clone(),
+            expires_at: self.expires_at.map(Into::into),
+            renewable: self.renewable,
+            scopes: self.scopes.clone(),
+            kept_in: self.kept_in.map(str::to_owned),
+        };
+        ServerObject {
+            server: self.server.clone(),
+            agent: self.agent.clone(),
+            sign_in: Some(sign_in),
+            ..ServerObject::default()
+        }
+    }
+
+    fn output(&self) -> CommandReport {
+        CommandReport::new(&self.to_object())
+    }
+
     fn to_text(&self) -> String {
         let agent = self.agent.as_ref().map(|agent| format!(" for {agent}")).unwrap_or_default();
         let mut parts = vec![format!("{}{agent}: {}", self.server, self.state)];
@@ -253,10 +284,16 @@ async fn wait_for_callback(
     flow: &mut LoginFlow<'_>,
     server: &str,
     no_browser: bool,
+    format: JsonArgument,
 ) -> Result<CallbackParams, SignInError> {
     let address = flow.address().to_owned();
     output::print_message(format_args!("To sign in to `{server}`, open this page:"));
-    output::print(&address);
+    // With `--json` stdout has the result alone.
+    if format.json {
+        output::print_message(&address);
+    } else {
+        output::print(&address);
+    }
     let mut opening = None;
     if !no_browser {
         opening = Some(tokio::spawn(async move { open_browser(&address).await }));

@@ -1,14 +1,15 @@
 //! `adjutant explain`: prints the decision on one server, tool or subagent, with its rule and file.
 
-use std::path::Path;
-
 use clap::{ArgGroup, Args};
-use serde::Serialize;
 
 use super::show::unknown_agent;
+use crate::api::{DecisionKind, DecisionObject, DecisionWord};
 use crate::catalog::Snapshot;
 use crate::cli::permissions_view::PermissionsView;
-use crate::cli::{CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, output};
+use crate::cli::{
+    CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, ExitStatus, JsonArgument,
+    output,
+};
 use crate::config::Settings;
 use crate::policy::{Decision, Verdict};
 use crate::util::strip_control_chars;
@@ -41,47 +42,24 @@ pub(crate) struct ExplainArguments {
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
     pub(crate) subagent: Option<String>,
 
-    /// Answer as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// JSON output; `decision` is null if no decision can be made.
-#[derive(Serialize)]
-struct ExplainReport<'a> {
-    decision: Option<Decision>,
-    agent: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    builtin: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subagent: Option<&'a str>,
-    server: Option<&'a str>,
-    tool: Option<&'a str>,
-    rule: Option<&'a str>,
-    file: Option<&'a Path>,
-    line: Option<u32>,
-    reason: &'a str,
+    #[command(flatten)]
+    pub(crate) format: JsonArgument,
 }
 
 impl CliCommand for ExplainArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         self.check_agent(settings)?;
         let verdict = evaluate_request(settings, self);
-        if self.json {
-            output::print_json(&explain_report(self, &verdict));
-        }
-        match verdict {
-            Err(reason) if self.json => {
+        let output = CommandReport::new(&decision_object(self, &verdict));
+        match &verdict {
+            Err(reason) if self.format.json => {
                 output::print_error(reason);
-                Ok(ExitStatus::Usage)
+                output.exit(ExitStatus::Usage).print(self.format)
             }
             Err(reason) => Err(CommandError::new(ErrorCode::Undetermined, reason)),
-            Ok(verdict) => {
-                if !self.json {
-                    print_verdict(&verdict);
-                }
-                Ok(ExitStatus::success_if(verdict.decision == Decision::Allow))
-            }
+            Ok(verdict) => add_verdict(output, verdict)
+                .exit(ExitStatus::success_if(verdict.decision == Decision::Allow))
+                .print(self.format),
         }
     }
 }
@@ -128,37 +106,44 @@ fn print_missing_rules_hint(rights: &PermissionsView<'_>, judged: &Verdict) {
     }
 }
 
-fn explain_report<'a>(
-    arguments: &'a ExplainArguments,
-    verdict: &'a Result<Verdict, String>,
-) -> ExplainReport<'a> {
-    let evaluation = verdict.as_ref().ok();
-    let rule = evaluation.map(|evaluation| &evaluation.rule);
-    ExplainReport {
-        decision: evaluation.map(|evaluation| evaluation.decision),
-        agent: &arguments.agent,
-        builtin: arguments.builtin.as_deref(),
-        subagent: arguments.subagent.as_deref(),
-        server: arguments.server.as_deref(),
-        tool: arguments.tool.as_deref(),
-        rule: rule.map(|rule| &*rule.path),
-        file: rule.and_then(|rule| rule.file.as_deref()),
+fn decision_object(
+    arguments: &ExplainArguments,
+    verdict: &Result<Verdict, String>,
+) -> DecisionObject {
+    let ExplainArguments { agent, server, tool, builtin, subagent, .. } = arguments;
+    let (kind, target) = match (server, tool, builtin) {
+        (Some(server), Some(tool), _) => (DecisionKind::Tool, format!("{server}/{tool}")),
+        (Some(server), None, _) => (DecisionKind::Server, server.clone()),
+        (None, _, Some(builtin)) => (DecisionKind::Builtin, builtin.clone()),
+        (None, ..) => (DecisionKind::Subagent, subagent.clone().unwrap_or_default()),
+    };
+    let found = verdict.as_ref().ok();
+    let rule = found.map(|verdict| &verdict.rule);
+    DecisionObject {
+        decision: found.map_or(DecisionWord::Undetermined, |verdict| verdict.decision.into()),
+        agent: agent.clone(),
+        kind,
+        target,
+        server: server.clone(),
+        tool: tool.clone(),
+        rule: rule.map(|rule| rule.path.to_string()),
+        file: rule.and_then(|rule| rule.file.as_ref()).map(|file| file.display().to_string()),
         line: rule.and_then(|rule| rule.line),
         reason: match verdict {
-            Ok(evaluation) => evaluation.message(),
-            Err(reason) => reason,
+            Ok(verdict) => verdict.message().to_owned(),
+            Err(reason) => reason.clone(),
         },
+        patterns: Vec::new(),
     }
 }
 
-fn print_verdict(evaluation: &Verdict) {
+fn add_verdict(output: CommandReport, evaluation: &Verdict) -> CommandReport {
     let word = match evaluation.decision {
         Decision::Allow => "allowed",
         Decision::Deny => "denied",
     };
-    output::print(strip_control_chars(&format!("{word}: {}", evaluation.message())));
-    if let Some(file) = &evaluation.rule.file {
-        let line = evaluation.rule.line.map(|line| format!(":{line}")).unwrap_or_default();
-        output::print(format_args!("  {}{line}", file.display()));
-    }
+    let output = output.data(strip_control_chars(&format!("{word}: {}", evaluation.message())));
+    let Some(file) = &evaluation.rule.file else { return output };
+    let line = evaluation.rule.line.map(|line| format!(":{line}")).unwrap_or_default();
+    output.data(format_args!("  {}{line}", file.display()))
 }

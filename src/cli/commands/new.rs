@@ -5,7 +5,11 @@ use std::fs;
 use clap::Args;
 
 use super::init;
-use crate::cli::{CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, output, usage};
+use super::list::agent_object;
+use crate::catalog::Snapshot;
+use crate::cli::{
+    CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, JsonArgument, usage,
+};
 use crate::config::Settings;
 use crate::store::write_project_file;
 use crate::util::AgentName;
@@ -19,6 +23,9 @@ use crate::util::AgentName;
 pub(crate) struct NewArguments {
     /// The agent's name: letters, digits, `-`, `_` and `.`
     agent: String,
+
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 impl CliCommand for NewArguments {
@@ -38,12 +45,15 @@ impl CliCommand for NewArguments {
             let message = format!("`agents/{name}/agent.md` cannot be written: {error}");
             CommandError::new(ErrorCode::IoFailed, message)
         })?;
-        output::print(format_args!("agents/{name}/agent.md"));
+        let snapshot = Snapshot::load(settings);
+        let agent = snapshot.get(name.as_str()).map(|entry| agent_object(entry, settings));
         init::refresh_section(settings);
-        output::print_message(format_args!(
-            "edit it, look at it with `adjutant show {name}`, try it with `adjutant run {name} \"…\"`"
-        ));
-        Ok(ExitStatus::Success)
+        CommandReport::new(&agent)
+            .data(format_args!("agents/{name}/agent.md"))
+            .message(format_args!(
+                "edit it, look at it with `adjutant show {name}`, try it with `adjutant run {name} \"…\"`"
+            ))
+            .print(self.format)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use clap::Args;
 
+use crate::api::ServerObject;
 use crate::cli::{
-    CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, output, store_unavailable,
+    CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, JsonArgument,
+    store_unavailable,
 };
 use crate::config::Settings;
 use crate::gateway::ToolPins;
@@ -19,6 +21,9 @@ use crate::util::nearest_names;
 pub(crate) struct TrustArguments {
     /// The server's name
     server: String,
+
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 impl CliCommand for TrustArguments {
@@ -36,12 +41,16 @@ impl CliCommand for TrustArguments {
                 None => error,
             });
         }
-        if accepted.is_empty() {
-            output::print_message(format_args!("nothing has changed in `{server}`"));
-        }
-        for tool in accepted {
-            output::print(format_args!("{server}: {tool}"));
-        }
-        Ok(ExitStatus::Success)
+        let name = server.to_owned();
+        let object =
+            ServerObject { server: name, tools: Some(accepted.clone()), ..ServerObject::default() };
+        let output = CommandReport::new(&object);
+        let output = match accepted.is_empty() {
+            true => output.message(format_args!("nothing has changed in `{server}`")),
+            false => accepted
+                .iter()
+                .fold(output, |output, tool| output.data(format_args!("{server}: {tool}"))),
+        };
+        output.print(self.format)
     }
 }

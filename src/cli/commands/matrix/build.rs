@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Serialize;
-
+use crate::api::{DecisionKind, DecisionObject, DecisionWord};
 use crate::catalog::{Agent, RuleText, ServerLaunch, ToolRef};
 use crate::cli::permissions_view::{PermissionsView, shared_servers};
 use crate::cli::{CommandError, ErrorCode};
@@ -18,7 +17,7 @@ use crate::util::{Pattern, nearest_names, one_line};
 /// Placeholder that equals no tool name: its verdict holds for every tool that no file names.
 const OTHER_TOOLS: &str = "any other tool";
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Matrix {
     pub(crate) agents: Vec<MatrixColumn>,
     pub(crate) rows: Vec<MatrixRow>,
@@ -26,7 +25,7 @@ pub(crate) struct Matrix {
     pub(crate) notes: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct MatrixColumn {
     pub(crate) name: String,
     /// True for a subagent of this project, false for a name that only the gateway rules contain.
@@ -34,7 +33,7 @@ pub(crate) struct MatrixColumn {
 }
 
 /// Permissions on one server, tool, pattern or built-in tool.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct MatrixRow {
     pub(crate) kind: RowKind,
     pub(crate) server: Option<String>,
@@ -45,8 +44,7 @@ pub(crate) struct MatrixRow {
     pub(crate) cells: Vec<Option<MatrixCell>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RowKind {
     Server,
     /// A tool that a file names.
@@ -60,7 +58,7 @@ pub(crate) enum RowKind {
 }
 
 /// Verdict for one agent and one row.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct MatrixCell {
     pub(crate) decision: Decision,
     pub(crate) rule: String,
@@ -129,6 +127,16 @@ impl Matrix {
             Some(reason) => Err(reason),
             None => Ok(Self::from_known(&source, filter)),
         }
+    }
+
+    /// Returns the cells for `--json`, row by row.
+    pub(crate) fn decisions(&self) -> Vec<DecisionObject> {
+        let cells = self.rows.iter().flat_map(|row| row.cells.iter().map(move |cell| (row, cell)));
+        let agents = self.agents.iter().cycle();
+        let cells = cells.zip(agents).filter_map(|((row, cell), agent)| {
+            cell.as_ref().map(|cell| cell.to_object(row, &agent.name))
+        });
+        cells.collect()
     }
 
     fn from_known(source: &KnownNames<'_>, filter: &MatrixFilter<'_>) -> Self {
@@ -338,6 +346,43 @@ fn tools_named_by(agent: &Agent, server: &str) -> Vec<String> {
     let tool_of = |rule: &RuleText| rule.tool.strip_prefix(&prefix).map(str::to_owned);
     let permissions = agent.permissions.allow.iter().chain(&agent.permissions.deny);
     written.chain(permissions.filter_map(tool_of)).collect()
+}
+
+impl MatrixCell {
+    fn to_object(&self, row: &MatrixRow, agent: &str) -> DecisionObject {
+        DecisionObject {
+            decision: self.decision.into(),
+            agent: agent.to_owned(),
+            kind: match row.kind {
+                RowKind::Server => DecisionKind::Server,
+                RowKind::Tool => DecisionKind::Tool,
+                RowKind::Pattern => DecisionKind::Pattern,
+                RowKind::OtherTools => DecisionKind::OtherTools,
+                RowKind::Builtin => DecisionKind::Builtin,
+            },
+            target: match (&row.server, &row.tool) {
+                (Some(server), Some(tool)) => format!("{server}/{tool}"),
+                (Some(name), None) | (None, Some(name)) => name.clone(),
+                (None, None) => String::new(),
+            },
+            server: row.server.clone(),
+            tool: row.tool.clone(),
+            rule: Some(self.rule.clone()),
+            file: self.file.as_ref().map(|file| file.display().to_string()),
+            line: self.line,
+            reason: self.reason.clone(),
+            patterns: Vec::new(),
+        }
+    }
+}
+
+impl From<Decision> for DecisionWord {
+    fn from(decision: Decision) -> Self {
+        match decision {
+            Decision::Allow => Self::Allow,
+            Decision::Deny => Self::Deny,
+        }
+    }
 }
 
 impl From<Verdict> for MatrixCell {

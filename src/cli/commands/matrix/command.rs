@@ -9,7 +9,9 @@ use super::build::{Matrix, MatrixCell, MatrixColumn, MatrixFilter, MatrixRow, Ro
 use super::page;
 use crate::cli::permissions_view::PermissionsView;
 use crate::cli::table::ruled_table;
-use crate::cli::{CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, output};
+use crate::cli::{
+    CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, JsonArgument, output,
+};
 use crate::config::Settings;
 use crate::policy::Decision;
 use crate::util::{one_line, shorten};
@@ -30,12 +32,11 @@ pub(crate) struct MatrixArguments {
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
 
-    /// Print it as JSON
-    #[arg(long, conflicts_with = "html")]
-    json: bool,
+    #[command(flatten)]
+    format: JsonArgument,
 
     /// Print it as a page that needs nothing else
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     html: bool,
 }
 
@@ -48,11 +49,8 @@ impl CliCommand for MatrixArguments {
         for note in &matrix.notes {
             output::print_message(format_args!("note: {note}"));
         }
-        output::print_result(self.json, &matrix, || match self.html {
-            true => page::to_html(&matrix),
-            false => to_text(&matrix),
-        });
-        Ok(ExitStatus::Success)
+        let text = if self.html { page::to_html(&matrix) } else { to_text(&matrix) };
+        CommandReport::new(&matrix.decisions()).data(text).print(self.format)
     }
 }
 
