@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn money_has_six_decimals_and_no_negative_zero() {
-        assert_eq!(round_usd(0.000_140_000_000_01), 0.000_14);
+        assert_eq!(round_usd(0.000_140_000_000_01).to_string(), "0.00014");
         assert_eq!(serde_json::to_string(&Usd::from(-0.000_000_1)).unwrap(), "0.0");
     }
 

@@ -4,10 +4,9 @@ use std::error::Error;
 use std::fmt::{self, Display};
 use std::io;
 
-use serde::{Serialize, Serializer};
-
 use super::ExitStatus;
 use super::output::error_with_causes;
+use crate::api::ErrorObject;
 use crate::config::SettingsError;
 use crate::gateway::SignInError;
 use crate::identity::TokenError;
@@ -79,33 +78,41 @@ impl ErrorCode {
     }
 }
 
-impl Serialize for ErrorCode {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
 /// Reason why a command has no result. Displayed as the sentence for stderr.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct CommandError {
     pub(crate) code: ErrorCode,
     /// Does not begin with the code.
     pub(crate) message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) help: Option<String>,
+    /// Ids that an ambiguous id may mean.
+    matches: Vec<String>,
     /// Sentence with the code, for failures of runs.
-    #[serde(skip)]
     sentence: Option<String>,
 }
 
 impl CommandError {
     pub(crate) fn new(code: ErrorCode, message: impl Display) -> Self {
-        Self { code, message: message.to_string(), help: None, sentence: None }
+        Self { code, message: message.to_string(), help: None, matches: Vec::new(), sentence: None }
     }
 
     #[must_use]
     pub(crate) fn with_help(self, help: impl Display) -> Self {
         Self { help: Some(help.to_string()), ..self }
+    }
+
+    #[must_use]
+    pub(crate) fn with_matches(self, matches: Vec<String>) -> Self {
+        Self { matches, ..self }
+    }
+
+    /// Returns the object for `--json`.
+    pub(crate) fn to_object(&self) -> ErrorObject {
+        ErrorObject {
+            help: self.help.clone(),
+            matches: self.matches.clone(),
+            ..ErrorObject::new(self.code.as_str(), self.message.as_str())
+        }
     }
 
     /// Returns the error on an unknown `what` (`agent`), with similar names or the command that lists them.
@@ -153,8 +160,8 @@ fn with_causes(code: ErrorCode, error: &dyn Error) -> CommandError {
 impl From<Failure> for CommandError {
     fn from(failure: Failure) -> Self {
         let sentence = Some(failure.full_message());
-        let Failure { code, message, help, .. } = failure;
-        Self { code: ErrorCode::Run(code), message, help: Some(help), sentence }
+        let error = Self::new(ErrorCode::Run(failure.code), failure.message);
+        Self { sentence, ..error.with_help(failure.help) }
     }
 }
 

@@ -6,9 +6,9 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
-use serde_json::json;
 
 use super::{CommandError, CommandResult, ExitStatus, JsonArgument};
+use crate::api::ErrorReport;
 
 /// Writes a line to stdout. Errors are ignored: a closed pipe is not a failure of the command.
 pub(crate) fn print(text: impl Display) {
@@ -134,7 +134,7 @@ pub(crate) fn print_error(text: impl Display) {
 /// Writes the error of a command: a sentence to stderr, and with `json` the object to stdout.
 pub(crate) fn print_failure(error: &CommandError, json: bool) {
     if json {
-        print_json(&json!({ "error": error }));
+        print_json(&ErrorReport { error: error.to_object() });
     }
     print_error(error);
 }

@@ -6,9 +6,10 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{page, text};
+use crate::api::{IdMatch, match_id};
 use crate::cli::{
-    CliCommand, CommandAccess, CommandError, CommandResult, ErrorCode, ExitStatus, output,
-    store_unavailable,
+    CliCommand, CommandAccess, CommandError, CommandReport, CommandResult, ErrorCode, ExitStatus,
+    JsonArgument, output, store_unavailable,
 };
 use crate::config::Settings;
 use crate::events::{RunTimeline, event_path, read_timelines};
@@ -50,6 +51,8 @@ pub(crate) enum RunsCommand {
     Stop {
         /// The run's id, or as much of its beginning or end as makes it unique
         run: String,
+        #[command(flatten)]
+        format: JsonArgument,
     },
 }
 
@@ -84,7 +87,7 @@ impl CliCommand for RunsCommand {
             Self::List { all: true, json } => list_recorded(settings, *json),
             Self::List { all: false, json } => list(settings, *json),
             Self::Show(arguments) => show(settings, arguments),
-            Self::Stop { run } => stop(settings, run),
+            Self::Stop { run, format } => stop(settings, run)?.print(*format),
         }
     }
 }
@@ -165,7 +168,7 @@ fn related_runs<'a>(run: &RunTimeline, runs: &'a [RunTimeline]) -> Vec<&'a RunTi
     runs.iter().filter(is_near).collect()
 }
 
-fn stop(settings: &Settings, wanted: &str) -> CommandResult {
+fn stop(settings: &Settings, wanted: &str) -> Result<CommandReport, CommandError> {
     let registry = RunRegistry::at(&settings.data_dir());
     let entries = registry.list()?;
     let entry = the_only(wanted, &entries, |entry| entry.run)?.ok_or_else(|| {
@@ -177,8 +180,7 @@ fn stop(settings: &Settings, wanted: &str) -> CommandResult {
     match stop_run(&registry, entry) {
         Ok(StopOutcome::Ended) => {
             let agent = one_line(&entry.agent);
-            output::print_message(format_args!("run {run} of `{agent}` is over"));
-            Ok(ExitStatus::Success)
+            Ok(CommandReport::new(entry).message(format_args!("run {run} of `{agent}` is over")))
         }
         Ok(StopOutcome::Survived) => Err(CommandError::new(
             ErrorCode::StopFailed,
@@ -200,24 +202,22 @@ fn the_only<'a, T>(
     runs: &'a [T],
     id: impl Fn(&T) -> RunId,
 ) -> Result<Option<&'a T>, CommandError> {
-    let mut found = runs.iter().filter(|run| matches_run_id(wanted, id(run)));
-    let (first, others) = (found.next(), found.count());
-    if others == 0 {
-        return Ok(first);
+    match match_id(wanted, runs, |run| id(run).to_string()) {
+        IdMatch::None => Ok(None),
+        IdMatch::One(run) => Ok(Some(run)),
+        IdMatch::Ambiguous(found) => {
+            let message = format!("`{}` could be any of {} runs", one_line(wanted), found.len());
+            let matches: Vec<String> = found.iter().map(|run| id(run).to_string()).collect();
+            let help = format!("give more of the id: {}", matches.join(", "));
+            let error = CommandError::new(ErrorCode::AmbiguousId, message).with_help(help);
+            Err(error.with_matches(matches))
+        }
     }
-    let (wanted, count) = (one_line(wanted), others + 1);
-    Err(CommandError::new(
-        ErrorCode::AmbiguousId,
-        format_args!("`{wanted}` could be any of {count} runs"),
-    )
-    .with_help("give more of the id"))
 }
 
 /// Returns true if `wanted` is the id of the run, or a prefix or suffix of it, with or without dashes.
 ///
 /// Suffixes count because ids begin with the time: those of one minute differ only at the end.
 pub(crate) fn matches_run_id(wanted: &str, run: RunId) -> bool {
-    let id = run.to_string();
-    let wanted = &wanted.replace('-', "");
-    !wanted.is_empty() && (id.starts_with(wanted) || id.ends_with(wanted))
+    match_id(wanted, &[run], RunId::to_string) != IdMatch::None
 }
