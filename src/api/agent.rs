@@ -11,7 +11,7 @@ use super::server::ServerObject;
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AgentObject {
     pub agent: String,
-    pub state: AgentState,
+    pub state: DefinitionState,
     /// The first error or warning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -48,12 +48,22 @@ pub struct AgentObject {
 /// State of a definition: agent or extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum AgentState {
+pub enum DefinitionState {
     Ok,
     /// Has warnings.
     Warned,
     /// Has errors and is not used.
     Broken,
+}
+
+impl DefinitionState {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warned => "warned",
+            Self::Broken => "broken",
+        }
+    }
 }
 
 /// Effective value of a setting, and its source.

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FindingObject {
-    pub level: FindingLevel,
+    pub level: ReportLevel,
     /// Stable identifier, such as `unknown-key`.
     pub code: String,
     pub message: String,
@@ -25,7 +25,7 @@ pub struct FindingObject {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum FindingLevel {
+pub enum ReportLevel {
     Ok,
     Note,
     Warning,

@@ -22,15 +22,15 @@ mod server;
 mod session;
 mod token;
 
-pub use agent::{AgentObject, AgentState, SettingObject, SettingOrigin};
+pub use agent::{AgentObject, DefinitionState, SettingObject, SettingOrigin};
 pub use audit_entry::{AuditFault, AuditLine, AuditVerification, RemovedLines};
 pub use common::{Caller, KnownBy, Usd, UtcTime, round_usd};
 pub use cost::{AgentStatsObject, CostObject};
 pub use decision::{DecisionKind, DecisionObject, DecisionWord};
 pub use error::{ErrorObject, ErrorReport, MismatchObject};
 pub(crate) use event::EVENT_MEMBERS;
-pub use extension::{ExtensionAgent, ExtensionObject, ExtensionServer};
-pub use finding::{CheckObject, FindingLevel, FindingObject};
+pub use extension::{ExtensionAgentObject, ExtensionObject, ExtensionServerObject};
+pub use finding::{CheckObject, FindingObject, ReportLevel};
 pub use ids::{IdMatch, match_id, short_id};
 pub use plan::{PlanArgument, PlanObject, PlanServer, PlanVariable};
 pub use report::{DenialObject, ReportObject, ReportsObject};

@@ -28,7 +28,7 @@ pub struct ServerObject {
 /// OAuth sign-in of a server.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SignInObject {
-    /// `signed_in`, `not_signed_in`, `expired`, `ended` or `unreadable`.
+    /// `signed_in`, `not_signed_in`, `expired`, `ended` or `unknown`.
     pub state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

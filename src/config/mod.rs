@@ -9,7 +9,7 @@ mod project;
 mod settings;
 
 pub use gateway_options::GatewayOptions;
-pub use settings::Settings;
+pub use settings::{Settings, SettingsError};
 
 pub(crate) use env_vars::{ADJUTANT_AGENT, CLAUDE_CODE_SESSION_ID};
 pub(crate) use gateway_files::{

@@ -256,13 +256,6 @@ impl<'a> RulesForTool<'a> {
         self.verdict(Decision::Deny, "permissions.allow".to_owned(), because)
     }
 
-    fn asks(&self, (path, rule): &(String, &RuleText)) -> CallDecision {
-        undetermined(&format!(
-            "a person is asked, because of {} (`{path}`)",
-            quote(&rule.to_string())
-        ))
-    }
-
     fn evaluate_command(&self, written: &str) -> CallDecision {
         let command = match SimpleCommand::parse(written) {
             Ok(command) => command,
@@ -278,7 +271,7 @@ impl<'a> RulesForTool<'a> {
             );
         }
         if let Some(asked) = self.find("ask", |rule| command.matches(rule)) {
-            return self.asks(&asked);
+            return person_decides(&asked);
         }
         if command.names_protected_file() {
             return undetermined("the command names a file that Claude Code protects");
@@ -312,7 +305,7 @@ impl<'a> RulesForTool<'a> {
             return self.denied_by(denied);
         }
         if let Some(asked) = self.find("ask", names_domain) {
-            return self.asks(&asked);
+            return person_decides(&asked);
         }
         if ["deny", "ask"].into_iter().any(|list| self.find(list, has_pattern).is_some()) {
             return undetermined("rules with patterns for domains are Claude Code's to decide");
@@ -333,6 +326,10 @@ impl<'a> RulesForTool<'a> {
             None => undetermined("the path in the call decides, which Claude Code checks"),
         }
     }
+}
+
+fn person_decides((path, rule): &(String, &RuleText)) -> CallDecision {
+    undetermined(&format!("a person is asked, because of {} (`{path}`)", quote(&rule.to_string())))
 }
 
 /// True for rules about a tool as a whole.

@@ -207,10 +207,10 @@ fn local_links(page: &str) -> Vec<String> {
 /// The README and every page in `docs/` and `docs/reference/`.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
-    let folders =
-        ["docs", "docs/reference"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
-    let docs = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
-    pages.extend(docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    for folder in ["docs", "docs/reference"] {
+        let docs = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        pages.extend(docs.filter(|path| path.extension().is_some_and(|name| name == "md")));
+    }
     pages.sort();
     pages
 }

@@ -242,7 +242,7 @@ fn stored_sessions_are_read_and_rewritten_byte_for_byte() {
     let context = project("sessions/plain");
     let expected = golden_json("sessions/plain/list.json");
     assert_eq!(list(&context), (printed_sessions(&expected), String::new()));
-    assert_eq!(forget(&context, "nobody").status.code(), Some(2));
+    assert_eq!(forget(&context, "nobody").status.code(), Some(3));
     let file = golden("sessions/plain/data/sessions.json");
     assert_eq!(text(&session_file(&expected)), text(&file), "the documented form");
     assert_eq!(stored(&context, "sessions"), [("sessions.json".to_owned(), file)].into());
@@ -347,7 +347,7 @@ fn sessions_of_a_newer_format_are_read_and_never_written() {
     let expected = golden_json("sessions/plain/list.json");
     assert_eq!(list(&context), (printed_sessions(&expected), String::new()));
     let refused = forget(&context, "worker@pr-42");
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
     run_helper(&context);
     assert_eq!(stored(&context, "sessions"), before);
 }
@@ -739,6 +739,14 @@ fn a_broken_event_is_skipped_and_not_removed() {
 
 // Tokens
 
+/// A stored time as the output has it; null if there is none.
+fn with_millis(time: &Value) -> Value {
+    time.as_str().map_or(Value::Null, |time| {
+        let time: jiff::Timestamp = time.parse().unwrap();
+        format!("{time:.3}").into()
+    })
+}
+
 #[test]
 fn stored_tokens_are_listed_and_rewritten_byte_for_byte() {
     let context = project("tokens/plain");
@@ -748,11 +756,14 @@ fn stored_tokens_are_listed_and_rewritten_byte_for_byte() {
     assert_eq!((&ci["caller"], &editor["caller"]), (&json!("ci-bot"), &json!("editor")));
     let listed = |token: &Value| {
         json!({
-            "id": token["id"], "caller": token["caller"], "created": token["created"],
-            "expires": token.get("expires"), "expired": false,
+            "token_id": token["id"], "caller": token["caller"], "expired": false,
+            "created_at": with_millis(&token["created"]), "expires_at": with_millis(&token["expires"]),
         })
     };
-    let expected = json!([listed(&ci), listed(&editor)]);
+    let mut expected = json!([listed(&ci), listed(&editor)]);
+    for token in expected.as_array_mut().unwrap() {
+        token.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    }
     assert_eq!(printed(&context.run(["token", "list", "--json"])), expected);
     // No token matches, but the file is still rewritten.
     let inode = |context: &TestContext| {
@@ -761,7 +772,7 @@ fn stored_tokens_are_listed_and_rewritten_byte_for_byte() {
         )
     };
     let first = inode(&context);
-    assert_eq!(context.run(["token", "revoke", "nobody"]).status.code(), Some(1));
+    assert_eq!(context.run(["token", "revoke", "nobody"]).status.code(), Some(3));
     assert_ne!(inode(&context), first);
     assert_eq!(stored(&context, "tokens"), before);
     assert!(context.run(["token", "revoke", "ci-bot"]).status.success());
@@ -786,7 +797,7 @@ fn tokens_that_cannot_be_read_are_an_error_and_are_never_overwritten(variant: &s
         [["token", "list"].as_slice(), &["token", "new", "x"], &["token", "revoke", "ci-bot"]]
     {
         let output = context.adjutant([]).args(arguments).output().unwrap();
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), expected.as_str()));
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(4), expected.as_str()));
     }
     assert_eq!(stored(&context, "tokens"), before);
 }
@@ -845,7 +856,7 @@ fn tool_pins_that_cannot_be_read_are_an_error_and_are_never_overwritten(variant:
     let path = context.root().join("data/tool-pins.json");
     let trusted = context.run(["trust", "changing"]);
     let expected = format!("error: `{}` cannot be used: {why}\n", path.display());
-    assert_eq!((trusted.status.code(), text(&trusted.stderr)), (Some(2), expected.as_str()));
+    assert_eq!((trusted.status.code(), text(&trusted.stderr)), (Some(4), expected.as_str()));
     let mut client = gateway(&context, "Reads a file\u{200b} and sends it");
     let expected = format!("`{}` cannot be used: {why}", path.display());
     assert_eq!(status(&mut client)["message"], expected);
@@ -883,7 +894,7 @@ fn the_stored_features_of_claude_are_used_and_a_torn_file_is_replaced(variant: &
         .unwrap();
     let mut command = context.adjutant(["doctor", "--json"]);
     let report = printed(&command.env("ADJUTANT_CLAUDE", &program).output().unwrap());
-    let found = report[0]["found"].as_str().unwrap();
+    let found = report[0]["message"].as_str().unwrap();
     assert!(found.starts_with(&format!("`{}`, version 2.1.325", program.display())), "{found}");
     let mut questions: Vec<String> = fs::read_to_string(context.root().join("asked"))
         .unwrap_or_default()

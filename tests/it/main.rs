@@ -32,6 +32,7 @@ mod dependencies;
 mod deploy;
 mod documentation;
 mod events;
+mod exit_codes;
 mod explain_calls;
 mod extensions;
 mod gateway;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::{fs, thread};
 
+use adjutant::cli::ExitStatus;
 use adjutant::outcome::Code;
 use serde_json::{Value, json};
 
@@ -418,7 +419,7 @@ fn run_case(case: &Case) -> (Value, i32) {
         Trigger::OverMcp(call) => {
             let report = call(&context);
             let code = Code::ALL.into_iter().find(|code| report["error"]["code"] == code.as_str());
-            return (report, code.map_or(-1, |code| code.exit_code().into()));
+            return (report, code.map_or(-1, |code| ExitStatus::of_run(code).number().into()));
         }
         Trigger::WhileRunning(happens) => {
             let mut child =

@@ -133,8 +133,8 @@ fn show_reports_a_missing_transcript() {
     );
 }
 
-#[test_case(&["show", "nobody"], 2, "there is no conversation `nobody`; `adjutant sessions list` shows those there are")]
-#[test_case(&["forget", "nobody"], 2, "there is no conversation `nobody`; `adjutant sessions list` shows those there are")]
+#[test_case(&["show", "nobody"], 3, "there is no conversation `nobody`: `adjutant sessions list` shows those there are")]
+#[test_case(&["forget", "nobody"], 3, "there is no conversation `nobody`: `adjutant sessions list` shows those there are")]
 #[test_case(&["forget", "../x"], 2, "invalid value '../x' for '<AGENT[@KEY]>...': an agent name has only letters, digits, `-`, `_` and `.`, not '/'\n\nFor more information, try '--help'.")]
 #[test_case(&["prune"], 2, "how long is long? give `--older-than 30d`, or write `session_retention: 30d` into agents/defaults.yaml")]
 #[test_case(&["prune", "--older-than", "soon"], 2, "invalid value 'soon' for '--older-than <AGE>': an age is a number and a unit, such as `30d`, `12h` or `45m`\n\nFor more information, try '--help'.")]

@@ -12,14 +12,14 @@ use crate::catalog::{ArgumentLogging, AuditRule, Snapshot};
 use crate::cli::format::{format_duration, plural};
 use crate::cli::log_view::{LogView, MatchedLine, age};
 use crate::cli::table::wrap_line;
-use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, output, usage};
+use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, output, store_unavailable};
 use crate::config::{GatewayFiles, Settings};
 use crate::store::LockError;
 use crate::util::{Timestamp, now, one_line, shorten};
 
 /// Show the audit log, or check that it is as it was written
 ///
-/// Exit code 0; 1 if `--verify` finds that it is not; 2 if it cannot be read.
+/// Exit code 0; 1 if `--verify` finds that it is not; 4 if it cannot be read.
 #[expect(clippy::struct_excessive_bools, reason = "a command line is made of switches")]
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant audit --follow\n  adjutant audit --verify")]
@@ -227,5 +227,5 @@ fn format_entry(shown: &AuditRow) -> String {
 }
 
 fn unreadable(path: &Path, error: impl Display) -> CommandError {
-    usage(format_args!("the audit log `{}` cannot be read: {error}", path.display()))
+    store_unavailable(format_args!("the audit log `{}` cannot be read: {error}", path.display()))
 }

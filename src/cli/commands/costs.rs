@@ -9,7 +9,7 @@ use crate::api::{CostObject, short_id};
 use crate::catalog::Snapshot;
 use crate::cli::format::format_usd;
 use crate::cli::table::{Column, Table};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output, store_unavailable};
 use crate::config::Settings;
 use crate::costs::{CostAccount, CostLedger, day_of};
 use crate::util::{now, one_line};
@@ -20,7 +20,7 @@ const OUTSIDE_SESSION: &str = "outside of a session";
 /// Show what the agents have cost, by agent, by day, or by session of the main agent
 ///
 /// Read from the ledger in data/, which every run pays into while it goes on. Days are days in UTC.
-/// Exit codes: 0; 1 the ledger cannot be read.
+/// Exit codes: 0; 4 the ledger cannot be read.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant costs\n  adjutant costs --by day\n  \
     adjutant costs --json | jq 'map(.cost_usd) | add'")]
@@ -52,7 +52,8 @@ struct CostRow {
 
 impl CliCommand for CostsArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
-        let accounts = CostLedger::at(&settings.data_dir()).accounts().map_err(failure)?;
+        let accounts =
+            CostLedger::at(&settings.data_dir()).accounts().map_err(store_unavailable)?;
         let mut rows = group_rows(&accounts, self.by);
         if self.by == CostGrouping::Agent {
             add_budgets(&mut rows, &accounts, settings);

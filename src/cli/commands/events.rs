@@ -11,14 +11,16 @@ use crate::audit::escape_controls;
 use crate::cli::format::{format_log_time, format_usd};
 use crate::cli::log_view::{LogView, MatchedLine, age};
 use crate::cli::table::wrap_line;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, main_session_watch, output, usage};
+use crate::cli::{
+    CliCommand, CommandResult, ExitStatus, main_session_watch, output, store_unavailable,
+};
 use crate::config::Settings;
 use crate::events::{EndDetection, RecordedEvent, event_path, read_events};
 use crate::util::{now, one_line, shorten};
 
 /// Show what the main agent, its native subagents and ours have done, one event a line
 ///
-/// Exit code 0; 2 if the events cannot be read.
+/// Exit code 0; 4 if the events cannot be read.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = "Examples:\n  adjutant events --follow\n  adjutant events --agent web-search --type PermissionDenied\n  \
@@ -65,7 +67,10 @@ impl CliCommand for EventsArguments {
             |line| print_line(line, self.json),
         );
         shown.map_err(|error| {
-            usage(format_args!("the events `{}` cannot be read: {error}", path.display()))
+            store_unavailable(format_args!(
+                "the events `{}` cannot be read: {error}",
+                path.display()
+            ))
         })?;
         Ok(ExitStatus::Success)
     }

@@ -1,20 +1,23 @@
 //! `adjutant explain`: prints the decision on one server, tool or subagent, with its rule and file.
 
-use std::path::Path;
-
 use clap::{ArgGroup, Args};
-use serde::Serialize;
 
+use super::show::unknown_agent;
+use crate::api::{DecisionKind, DecisionObject, DecisionWord};
+use crate::catalog::Snapshot;
 use crate::cli::format::plural;
 use crate::cli::permissions_view::PermissionsView;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
+use crate::cli::{
+    CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, ExitStatus, JsonArgument,
+    output,
+};
 use crate::config::Settings;
 use crate::policy::{CallDecision, Decision, Verdict};
 use crate::util::strip_control_chars;
 
 /// Say whether an agent may use a server, a tool or a subagent, or make a call, and by which rule
 ///
-/// Exit code 0: allowed. 1: denied. 2: cannot be determined.
+/// Exit code 0: allowed. 1: denied. 2: cannot be determined. 3: there is no such subagent.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("subject").required(true).args(["server", "builtin", "subagent", "call"]))]
 #[command(after_long_help = "Examples:\n  adjutant explain --agent web-search --builtin Bash\n  \
@@ -45,47 +48,41 @@ pub(crate) struct ExplainArguments {
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
     pub(crate) subagent: Option<String>,
 
-    /// Answer as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// JSON output; `decision` is null if no decision can be made.
-#[derive(Serialize)]
-struct ExplainReport<'a> {
-    decision: Option<Decision>,
-    agent: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    builtin: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subagent: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    call: Option<&'a str>,
-    /// Rules that allow some calls of a tool, if none allows the tool as a whole.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    patterns: Vec<String>,
-    server: Option<&'a str>,
-    tool: Option<&'a str>,
-    rule: Option<&'a str>,
-    file: Option<&'a Path>,
-    line: Option<u32>,
-    reason: &'a str,
+    #[command(flatten)]
+    pub(crate) format: JsonArgument,
 }
 
 impl CliCommand for ExplainArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
+        self.check_agent(settings)?;
         let rights = PermissionsView::load(settings);
         let verdict = self.evaluate(&rights);
         let patterns = self.builtin.as_deref().map(|tool| rights.call_patterns(&self.agent, tool));
         let patterns = patterns.unwrap_or_default();
-        if self.json {
-            output::print_json(&explain_report(self, &verdict, patterns.clone()));
+        let output = CommandReport::new(&decision_object(self, &verdict, &patterns));
+        match &verdict {
+            Err(reason) if self.format.json => {
+                output::print_error(reason);
+                output.exit(ExitStatus::Usage).print(self.format)
+            }
+            Err(reason) => Err(CommandError::new(ErrorCode::Undetermined, reason)),
+            Ok(verdict) => add_verdict(output, verdict, &patterns)
+                .exit(ExitStatus::success_if(verdict.decision == Decision::Allow))
+                .print(self.format),
         }
-        let verdict = verdict.map_err(usage)?;
-        if !self.json {
-            print_verdict(&verdict, &patterns);
+    }
+}
+
+impl ExplainArguments {
+    /// Returns an error if a subagent is meant that does not exist. Other agents are names in the gateway's rules.
+    fn check_agent(&self, settings: &Settings) -> Result<(), CommandError> {
+        let is_own = self.builtin.is_some() || self.call.is_some();
+        let meant = is_own.then_some(&self.agent).or(self.subagent.as_ref());
+        let snapshot = Snapshot::load(settings);
+        match meant.filter(|name| snapshot.get(name).is_none()) {
+            Some(name) => Err(unknown_agent(&snapshot, name)),
+            None => Ok(()),
         }
-        Ok(ExitStatus::success_if(verdict.decision == Decision::Allow))
     }
 }
 
@@ -122,33 +119,42 @@ fn print_missing_rules_hint(rights: &PermissionsView<'_>, judged: &Verdict) {
     }
 }
 
-fn explain_report<'a>(
-    arguments: &'a ExplainArguments,
-    verdict: &'a Result<Verdict, String>,
-    patterns: Vec<String>,
-) -> ExplainReport<'a> {
-    let evaluation = verdict.as_ref().ok();
-    let rule = evaluation.map(|evaluation| &evaluation.rule);
-    ExplainReport {
-        decision: evaluation.map(|evaluation| evaluation.decision),
-        agent: &arguments.agent,
-        builtin: arguments.builtin.as_deref(),
-        subagent: arguments.subagent.as_deref(),
-        call: arguments.call.as_deref(),
-        patterns,
-        server: arguments.server.as_deref(),
-        tool: arguments.tool.as_deref(),
-        rule: rule.map(|rule| &*rule.path),
-        file: rule.and_then(|rule| rule.file.as_deref()),
+fn decision_object(
+    arguments: &ExplainArguments,
+    verdict: &Result<Verdict, String>,
+    patterns: &[String],
+) -> DecisionObject {
+    let ExplainArguments { agent, server, tool, builtin, subagent, call, .. } = arguments;
+    let (kind, target) = match (server, tool, builtin) {
+        (Some(server), Some(tool), _) => (DecisionKind::Tool, format!("{server}/{tool}")),
+        (Some(server), None, _) => (DecisionKind::Server, server.clone()),
+        (None, _, Some(builtin)) => (DecisionKind::Builtin, builtin.clone()),
+        (None, ..) => match call {
+            Some(call) => (DecisionKind::Call, call.clone()),
+            None => (DecisionKind::Subagent, subagent.clone().unwrap_or_default()),
+        },
+    };
+    let found = verdict.as_ref().ok();
+    let rule = found.map(|verdict| &verdict.rule);
+    DecisionObject {
+        decision: found.map_or(DecisionWord::Undetermined, |verdict| verdict.decision.into()),
+        agent: agent.clone(),
+        kind,
+        target,
+        server: server.clone(),
+        tool: tool.clone(),
+        rule: rule.map(|rule| rule.path.to_string()),
+        file: rule.and_then(|rule| rule.file.as_ref()).map(|file| file.display().to_string()),
         line: rule.and_then(|rule| rule.line),
         reason: match verdict {
-            Ok(evaluation) => evaluation.message(),
-            Err(reason) => reason,
+            Ok(verdict) => verdict.message().to_owned(),
+            Err(reason) => reason.clone(),
         },
+        patterns: patterns.to_vec(),
     }
 }
 
-fn print_verdict(evaluation: &Verdict, patterns: &[String]) {
+fn add_verdict(output: CommandReport, evaluation: &Verdict, patterns: &[String]) -> CommandReport {
     let word = match evaluation.decision {
         Decision::Allow if patterns.is_empty() => "allowed".to_owned(),
         Decision::Allow => {
@@ -160,9 +166,8 @@ fn print_verdict(evaluation: &Verdict, patterns: &[String]) {
         }
         Decision::Deny => "denied".to_owned(),
     };
-    output::print(strip_control_chars(&format!("{word}: {}", evaluation.message())));
-    if let Some(file) = &evaluation.rule.file {
-        let line = evaluation.rule.line.map(|line| format!(":{line}")).unwrap_or_default();
-        output::print(format_args!("  {}{line}", file.display()));
-    }
+    let output = output.data(strip_control_chars(&format!("{word}: {}", evaluation.message())));
+    let Some(file) = &evaluation.rule.file else { return output };
+    let line = evaluation.rule.line.map(|line| format!(":{line}")).unwrap_or_default();
+    output.data(format_args!("  {}{line}", file.display()))
 }

@@ -1,10 +1,11 @@
 //! `adjutant plan`: prints the launch plan of an agent. Starts nothing but `claude --help`.
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::api::{PlanArgument, PlanObject, PlanServer, PlanVariable};
 use crate::cli::table::{Column, Table};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output, runtime};
+use crate::cli::{CliCommand, CommandReport, CommandResult, JsonArgument, runtime};
 use crate::config::Settings;
 use crate::delegation::{PlanPreview, preview};
 use crate::plan::{Argument, ArgumentValue, VariableSource};
@@ -21,17 +22,15 @@ use crate::plan::{Argument, ArgumentValue, VariableSource};
 pub(crate) struct PlanArguments {
     /// The agent
     agent: String,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 impl CliCommand for PlanArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         runtime::block_on(async {
             let preview = preview(settings, &self.agent).await?;
-            output::print_result(self.json, &to_json(&preview), || plan_table(&preview));
-            Ok(ExitStatus::Success)
+            CommandReport::new(&plan_object(&preview)).data(plan_table(&preview)).print(self.format)
         })
     }
 }
@@ -99,29 +98,45 @@ fn limits(preview: &PlanPreview) -> Vec<(&'static str, String)> {
     list
 }
 
-fn to_json(preview: &PlanPreview) -> Value {
+fn plan_object(preview: &PlanPreview) -> PlanObject {
     let plan = &preview.plan;
-    let arguments: Vec<Value> = plan
-        .arguments
-        .iter()
-        .map(|a| json!({ "argument": format_argument(a), "reason": a.reason }))
-        .collect();
-    let environment: Vec<Value> = plan
-        .environment
-        .iter()
-        .map(|v| json!({ "name": v.name, "from": v.source, "reason": v.reason }))
-        .collect();
-    let limits: serde_json::Map<String, Value> = limits(preview)
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), parse_number(&value)))
-        .collect();
-    json!({
-        "agent": plan.agent, "program": plan.program, "version": preview.version,
-        "folder": preview.working_dir, "arguments": arguments, "environment": environment,
-        "system_prompt": plan.system_prompt, "settings": plan.settings,
-        "builtin_tools": plan.builtin_tools, "servers": plan.servers, "limits": limits,
-        "contract": plan.digest(),
-    })
+    let limits = limits(preview).into_iter();
+    PlanObject {
+        agent: plan.agent.to_string(),
+        program: plan.program.display().to_string(),
+        version: preview.version.clone(),
+        folder: preview.working_dir.clone(),
+        arguments: plan
+            .arguments
+            .iter()
+            .map(|a| PlanArgument { argument: format_argument(a), reason: a.reason.clone() })
+            .collect(),
+        environment: plan
+            .environment
+            .iter()
+            .map(|v| variable_object(&v.name, &v.source, v.reason))
+            .collect(),
+        system_prompt: plan.system_prompt.clone(),
+        settings: plan.settings.clone(),
+        builtin_tools: plan.builtin_tools.clone(),
+        servers: plan
+            .servers
+            .iter()
+            .map(|s| PlanServer { server: s.name.clone(), reason: s.reason.clone() })
+            .collect(),
+        limits: limits.map(|(name, value)| (name.to_owned(), parse_number(&value))).collect(),
+        contract: plan.digest(),
+    }
+}
+
+fn variable_object(name: &str, source: &VariableSource, reason: &str) -> PlanVariable {
+    let (from, value) = match source {
+        VariableSource::Inherited => ("inherited", None),
+        VariableSource::Agent(template) => ("agent", Some(template.0.clone())),
+        VariableSource::Fixed(value) => ("fixed", Some(value.clone())),
+    };
+    let (name, from, reason) = (name.to_owned(), from.to_owned(), reason.to_owned());
+    PlanVariable { name, from, value, reason }
 }
 
 fn parse_number(text: &str) -> Value {

@@ -91,7 +91,7 @@ impl CliCommand for RunArguments {
             print_report(&report, json, raw);
             Ok(match &report.outcome {
                 Outcome::Answered(_) => ExitStatus::Success,
-                Outcome::Failed(failure) => ExitStatus::of(failure.code),
+                Outcome::Failed(failure) => ExitStatus::of_run(failure.code),
             })
         })
     }

@@ -12,7 +12,8 @@ use crate::cli::format::{format_age, format_time, format_usd, plural};
 use crate::cli::output::error_with_causes;
 use crate::cli::table::{Column, Table};
 use crate::cli::{
-    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output, usage,
+    CliCommand, CommandAccess, CommandError, CommandResult, ErrorCode, ExitStatus, output,
+    store_unavailable, usage,
 };
 use crate::config::Settings;
 use crate::sessions::{
@@ -40,7 +41,7 @@ pub(crate) enum SessionsCommand {
     },
     /// Show one conversation and the last things said in it
     ///
-    /// Exit code 0; 2 if there is none of that name.
+    /// Exit code 0; 3 if there is none of that name.
     #[command(
         after_long_help = "Examples:\n  adjutant sessions show github\n  adjutant sessions show github@pr-42 --last 20"
     )]
@@ -61,7 +62,7 @@ pub(crate) enum SessionsCommand {
     /// Forget conversations: the next call begins a new one
     ///
     /// Transcripts stay with Claude Code; their places are said. A conversation in use is left alone.
-    /// Exit code 0 if all are forgotten; 1 if one is in use; 2 if there is none of that name.
+    /// Exit code 0 if all are forgotten; 3 if there is none of that name; 75 if one is in use.
     #[command(after_long_help = "Example:\n  adjutant sessions forget github@pr-42")]
     Forget {
         /// Their names: an agent, or `agent@key`
@@ -160,11 +161,14 @@ fn show(
 
 fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> CommandResult {
     let forgotten = store.forget(names).map_err(|error| failed(&error))?;
+    if let (true, Some(name)) = (forgotten.removed.is_empty(), forgotten.unknown.first()) {
+        return Err(unknown_session(name));
+    }
     for (name, holder) in &forgotten.busy {
         output::print_error(format_args!("`{name}` is in use by {holder}, and was left as it is"));
     }
     for name in &forgotten.unknown {
-        output::print_error(unknown_session(name).message);
+        output::print_error(unknown_session(name));
     }
     let gone = &forgotten.removed;
     if json {
@@ -177,14 +181,15 @@ fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> CommandRes
         }
     }
     Ok(match (forgotten.unknown.is_empty(), forgotten.busy.is_empty()) {
-        (false, _) => ExitStatus::Usage,
-        (true, all_free) => ExitStatus::success_if(all_free),
+        (false, _) => ExitStatus::NotFound,
+        (true, false) => ExitStatus::TryAgain,
+        (true, true) => ExitStatus::Success,
     })
 }
 
 /// Forgets the sessions unused for `age`. Without `confirmed` the user is asked, or with `json` nothing is changed.
 fn prune(store: &SessionStore, age: Duration, confirmed: bool, json: bool) -> CommandResult {
-    let before = now().checked_sub(age).map_err(|_| failure("nothing is that old"))?;
+    let before = now().checked_sub(age).map_err(|_| usage("nothing is that old"))?;
     let listing = store.unused_since(before).map_err(|error| failed(&error))?;
     print_warnings(&listing.notes);
     let mut idle = listing.sessions;
@@ -200,7 +205,8 @@ fn prune(store: &SessionStore, age: Duration, confirmed: bool, json: bool) -> Co
     let count = plural(idle.len(), "conversation");
     let question = format!("forget {count}? Their transcripts stay with Claude Code.");
     if !confirmed && !json && !output::confirm(question) {
-        return Err(failure("nothing was changed; `--yes` forgets them without a question"));
+        let reason = "nothing was changed; `--yes` forgets them without a question";
+        return Err(CommandError::new(ErrorCode::NotConfirmed, reason));
     }
     let mut forgotten = Vec::new();
     if confirmed || !json {
@@ -243,13 +249,12 @@ fn print_warnings(notes: &[String]) {
 }
 
 fn failed(error: &SessionError) -> CommandError {
-    failure(error_with_causes(error))
+    store_unavailable(error_with_causes(error))
 }
 
 fn unknown_session(name: &SessionName) -> CommandError {
-    usage(format_args!(
-        "there is no conversation `{name}`; `adjutant sessions list` shows those there are"
-    ))
+    CommandError::new(ErrorCode::SessionNotFound, format_args!("there is no conversation `{name}`"))
+        .with_help("`adjutant sessions list` shows those there are")
 }
 
 fn age(text: &str) -> Result<Duration, String> {

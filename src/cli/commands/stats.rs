@@ -8,7 +8,7 @@ use clap::Args;
 use crate::cli::format::{format_duration, format_usd};
 use crate::cli::log_view::age;
 use crate::cli::table::{Column, Table};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output, store_unavailable};
 use crate::config::Settings;
 use crate::events::{AgentStats, event_path, read_timelines, stats_by_agent};
 use crate::util::{now, one_line};
@@ -32,7 +32,10 @@ impl CliCommand for StatsArguments {
         let path = event_path(&settings.data_dir());
         let since = now().checked_sub(self.since).ok();
         let stories = read_timelines(&path, since).map_err(|error| {
-            usage(format_args!("the events `{}` cannot be read: {error}", path.display()))
+            store_unavailable(format_args!(
+                "the events `{}` cannot be read: {error}",
+                path.display()
+            ))
         })?;
         let stats = stats_by_agent(&stories);
         if stats.is_empty() && !self.json {

@@ -70,7 +70,7 @@ fn findings(context: &TestContext) -> Vec<(String, u64, String, String)> {
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let text = |value: &Value| value.as_str().expect("text").to_owned();
-    report["diagnostics"]
+    report["findings"]
         .as_array()
         .expect("a list")
         .iter()
@@ -79,7 +79,7 @@ fn findings(context: &TestContext) -> Vec<(String, u64, String, String)> {
             let folder = Path::new(&file).parent().and_then(Path::file_name).expect("a folder");
             let line = found["line"].as_u64().expect("a line");
             let folder = folder.to_str().expect("a plain name").to_owned();
-            (folder, line, text(&found["code"]), text(&found["severity"]))
+            (folder, line, text(&found["code"]), text(&found["level"]))
         })
         .collect()
 }
@@ -100,7 +100,7 @@ fn an_invalid_agent_is_listed_as_broken_and_the_others_work() {
     assert!(output.status.success());
     let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     for row in rows.as_array().expect("a list") {
-        let name = row["name"].as_str().expect("a name");
+        let name = row["agent"].as_str().expect("a name");
         let state = match name {
             "sound" => "ok",
             "crlf" | "unknown-key" => "warned",
@@ -396,7 +396,7 @@ fn check_covers_files_other_than_agents() {
         );
     let output = context.run(["check", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let mut lines: Vec<String> = report["diagnostics"]
+    let mut lines: Vec<String> = report["findings"]
         .as_array()
         .expect("a list")
         .iter()
@@ -456,12 +456,12 @@ fn check_servers(servers: &str) -> Vec<(String, u64, String)> {
     let output = context.run(["check", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let text = |value: &Value| value.as_str().expect("text").to_owned();
-    let found = report["diagnostics"].as_array().expect("a list").iter();
+    let found = report["findings"].as_array().expect("a list").iter();
     found
         .map(|found| {
             assert_eq!(found["file"], ".mcp.json");
             let line = found["line"].as_u64().expect("a line");
-            (text(&found["severity"]), line, text(&found["message"]))
+            (text(&found["level"]), line, text(&found["message"]))
         })
         .collect()
 }

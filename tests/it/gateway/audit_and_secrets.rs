@@ -293,7 +293,7 @@ fn d4_a_changed_tool_is_reported_and_blocked_until_it_is_trusted() {
     assert!(checked.contains("server `lax`: the description of tool `"), "{checked}");
     assert!(checked.contains("invisible characters"), "{checked}");
 
-    assert_eq!(fixture.context.run(["trust", "strikt"]).status.code(), Some(1));
+    assert_eq!(fixture.context.run(["trust", "strikt"]).status.code(), Some(3));
     let trusted = fixture.context.run(["trust", "strict"]);
     assert!(String::from_utf8_lossy(&trusted.stdout).contains("strict: echo"), "{trusted:?}");
     let checked = fixture.context.run(["check", "--json"]).stdout;

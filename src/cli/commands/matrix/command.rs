@@ -8,13 +8,15 @@ use super::build::{Matrix, MatrixCell, MatrixColumn, MatrixFilter, MatrixRow, Ro
 use super::page;
 use crate::cli::permissions_view::PermissionsView;
 use crate::cli::table::{Column, Table, wrap_line};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
+use crate::cli::{
+    CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, JsonArgument, output,
+};
 use crate::config::Settings;
 use crate::util::{one_line, shorten};
 
 /// Show what every agent may use: servers, tools and built-in tools, each with its rule
 ///
-/// Exit code 0; 2 if an agent or a server is not known.
+/// Exit code 0; 2 if the rules are broken; 3 if an agent or a server is not known.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = "Examples:\n  adjutant matrix --agent dev\n  adjutant matrix --html > matrix.html"
@@ -28,29 +30,25 @@ pub(crate) struct MatrixArguments {
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
 
-    /// Print it as JSON
-    #[arg(long, conflicts_with = "html")]
-    json: bool,
+    #[command(flatten)]
+    format: JsonArgument,
 
     /// Print it as a page that needs nothing else
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     html: bool,
 }
 
 impl CliCommand for MatrixArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         let rights = PermissionsView::load(settings);
-        rights.rules().map_err(usage)?;
+        rights.rules().map_err(|reason| CommandError::new(ErrorCode::Undetermined, reason))?;
         let filter = MatrixFilter { agents: &self.agent, servers: &self.server };
-        let matrix = Matrix::build_checked(settings, &rights, &filter).map_err(usage)?;
+        let matrix = Matrix::build_checked(settings, &rights, &filter)?;
         for note in &matrix.notes {
             output::print_message(wrap_line(&format!("note: {note}")));
         }
-        output::print_result(self.json, &matrix, || match self.html {
-            true => page::to_html(&matrix),
-            false => to_text(&matrix),
-        });
-        Ok(ExitStatus::Success)
+        let text = if self.html { page::to_html(&matrix) } else { to_text(&matrix) };
+        CommandReport::new(&matrix.decisions()).data(text).print(self.format)
     }
 }
 

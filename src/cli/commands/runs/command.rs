@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 use super::{page, text};
 use crate::api::{IdMatch, RunObject, match_id};
 use crate::cli::{
-    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output,
+    CliCommand, CommandAccess, CommandError, CommandReport, CommandResult, ErrorCode, ExitStatus,
+    JsonArgument, output, store_unavailable,
 };
 use crate::config::Settings;
 use crate::events::{RunTimeline, event_path, read_timelines};
@@ -36,22 +37,21 @@ pub(crate) enum RunsCommand {
     },
     /// Show one run: a time line with durations, tools, refusals and cost
     ///
-    /// From what data/events.jsonl has, for runs that are over and for those that go on. Exit code 0; 1 if there is no such run,
-    /// or more than one.
+    /// From what data/events.jsonl has, for runs that are over and for those that go on. Exit code 0; 2 if there is more
+    /// than one such run; 3 if there is none.
     #[command(
         after_long_help = "Examples:\n  adjutant runs show last\n  adjutant runs show 8f3a --html > run.html"
     )]
     Show(ShowRunArguments),
     /// End a run; its caller is told that it was cancelled
     ///
-    /// Exit code 0; 1 if there is no such run, or more than one.
+    /// Exit code 0; 1 if it does not end; 2 if there is more than one such run; 3 if there is none.
     #[command(after_long_help = "Example:\n  adjutant runs stop 8f3a")]
     Stop {
         /// The run's id, or as much of its beginning or end as makes it unique; `last` for the newest
         run: String,
-        /// Print JSON for a program
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: JsonArgument,
     },
 }
 
@@ -86,7 +86,7 @@ impl CliCommand for RunsCommand {
             Self::List { all: true, json } => list_recorded(settings, *json),
             Self::List { all: false, json } => list(settings, *json),
             Self::Show(arguments) => show(settings, arguments),
-            Self::Stop { run, json } => stop(settings, run, *json),
+            Self::Stop { run, format } => stop(settings, run)?.print(*format),
         }
     }
 }
@@ -131,7 +131,7 @@ fn list_recorded(settings: &Settings, json: bool) -> CommandResult {
 
 fn recorded_runs(settings: &Settings) -> Result<Vec<RunTimeline>, CommandError> {
     read_timelines(&event_path(&settings.data_dir()), None)
-        .map_err(|error| failure(format_args!("the events cannot be read: {error}")))
+        .map_err(|error| store_unavailable(format_args!("the events cannot be read: {error}")))
 }
 
 fn show(settings: &Settings, arguments: &ShowRunArguments) -> CommandResult {
@@ -152,7 +152,8 @@ fn show(settings: &Settings, arguments: &ShowRunArguments) -> CommandResult {
 
 fn not_recorded(wanted: &str) -> CommandError {
     let wanted = one_line(wanted);
-    failure(format_args!("no run `{wanted}` is recorded: `adjutant runs list --all` shows what is"))
+    CommandError::new(ErrorCode::RunNotFound, format_args!("no run `{wanted}` is recorded"))
+        .with_help("`adjutant runs list --all` shows what is")
 }
 
 /// Returns the runs of the same main session, including this one.
@@ -165,7 +166,7 @@ fn related_runs<'a>(run: &RunTimeline, runs: &'a [RunTimeline]) -> Vec<&'a RunTi
     runs.iter().filter(is_near).collect()
 }
 
-fn stop(settings: &Settings, wanted: &str, json: bool) -> CommandResult {
+fn stop(settings: &Settings, wanted: &str) -> Result<CommandReport, CommandError> {
     let registry = RunRegistry::at(&settings.data_dir());
     let entries = registry.list()?;
     let entry = match wanted {
@@ -174,23 +175,27 @@ fn stop(settings: &Settings, wanted: &str, json: bool) -> CommandResult {
     };
     let entry = entry.ok_or_else(|| {
         let wanted = one_line(wanted);
-        failure(format_args!("no run `{wanted}` is going on: `adjutant runs list` shows what is"))
+        CommandError::new(ErrorCode::RunNotFound, format_args!("no run `{wanted}` is going on"))
+            .with_help("`adjutant runs list` shows what is")
     })?;
     let run = entry.run;
     match stop_run(&registry, entry) {
         Ok(StopOutcome::Ended) => {
             let agent = one_line(&entry.agent);
-            output::print_message(format_args!("run {run} of `{agent}` is over"));
-            if json {
-                output::print_json(&stopped_run(settings, entry));
-            }
-            Ok(ExitStatus::Success)
+            Ok(CommandReport::new(&stopped_run(settings, entry))
+                .message(format_args!("run {run} of `{agent}` is over")))
         }
-        Ok(StopOutcome::Survived) => Err(failure(format_args!(
-            "run {run} did not end: look at process {} and try again",
-            entry.pid.unwrap_or_default()
-        ))),
-        Err(error) => Err(failure(format_args!("run {run} could not be told to stop: {error}"))),
+        Ok(StopOutcome::Survived) => Err(CommandError::new(
+            ErrorCode::StopFailed,
+            format_args!(
+                "run {run} did not end: look at process {} and try again",
+                entry.pid.unwrap_or_default()
+            ),
+        )),
+        Err(error) => Err(CommandError::new(
+            ErrorCode::StopFailed,
+            format_args!("run {run} could not be told to stop: {error}"),
+        )),
     }
 }
 
@@ -204,12 +209,11 @@ fn the_only<'a, T>(
         IdMatch::None => Ok(None),
         IdMatch::One(run) => Ok(Some(run)),
         IdMatch::Ambiguous(found) => {
-            let (wanted, count) = (one_line(wanted), found.len());
-            let ids: Vec<String> = found.iter().map(|run| id(run).to_string()).collect();
-            let ids = ids.join(", ");
-            Err(failure(format_args!(
-                "`{wanted}` could be any of {count} runs: give more of the id: {ids}"
-            )))
+            let message = format!("`{}` could be any of {} runs", one_line(wanted), found.len());
+            let matches: Vec<String> = found.iter().map(|run| id(run).to_string()).collect();
+            let help = format!("give more of the id: {}", matches.join(", "));
+            let error = CommandError::new(ErrorCode::AmbiguousId, message).with_help(help);
+            Err(error.with_matches(matches))
         }
     }
 }
