@@ -118,7 +118,7 @@ mod tests {
         timing.add(RunPhase::Queue, Duration::from_micros(1_234));
         timing.add(RunPhase::Model, Duration::from_millis(5));
         let told = serde_json::to_string(&timing.milliseconds()).unwrap();
-        assert_eq!(told, r#"{"queue":1.2,"model":25.0}"#);
+        assert_eq!(told, r#"{"queue_ms":1,"model_ms":25}"#);
     }
 
     #[test]

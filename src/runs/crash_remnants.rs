@@ -202,7 +202,7 @@ mod tests {
 
         fn marked(run: RunId) -> Self {
             Self::start(
-                Command::new("sh").args(["-c", "read line"]).env("ADJUTANT_RUN", run.to_string()),
+                Command::new("sh").args(["-c", "read line"]).env("ADJUTANT_RUN", run.simple().to_string()),
             )
         }
 
@@ -224,7 +224,7 @@ mod tests {
         fs::write(dir.path().join("__keep"), "read line\n").unwrap();
         let (kept, orphaned) = (RunId::new(), RunId::new());
         let mut keeper = Command::new("sh");
-        keeper.args(["__keep", "x", &kept.to_string()]).current_dir(dir.path());
+        keeper.args(["__keep", "x", &kept.simple().to_string()]).current_dir(dir.path());
         let _keeper = Shell::start(&mut keeper);
         let shells: Vec<Shell> = (0..10).map(|_| Shell::marked(kept)).collect();
         let orphan = Shell::marked(orphaned);
@@ -252,7 +252,7 @@ mod tests {
         let registry = RunRegistry::at(data.path());
         let run = RunId::new();
         let posting = registry.register(run, "a", "main").unwrap();
-        let file = data.path().join(format!("runs/{run}.json"));
+        let file = data.path().join(format!("runs/{}.json", run.simple()));
         let mut entry: serde_json::Value =
             serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         entry["server"]["started"] = "before".into();
