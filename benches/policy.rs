@@ -4,8 +4,10 @@
 
 use std::hint::black_box;
 use std::path::Path;
+use std::time::Duration;
 
 use adjutant::audit::{AuditEntry, AuditLog, AuditOptions};
+use adjutant::identity::{Caller, KnownBy};
 use adjutant::policy::{GatewayRules, evaluate};
 use criterion::{Criterion, criterion_group, criterion_main};
 
@@ -29,8 +31,8 @@ fn bench_audit(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a folder");
     let log = AuditLog::open(&folder.path().join("audit.jsonl"), AuditOptions::default());
     let mut line = AuditEntry::new("execute_tool").with_target("postgres", Some("query"));
-    line.agent = Some("backend".to_owned());
-    line.latency_us = Some(300);
+    line.caller = Some(Caller::new("backend", KnownBy::Asserted));
+    line.duration = Some(Duration::from_micros(300));
     criterion.bench_function("write one audit line", |bencher| {
         bencher.iter(|| log.write(black_box(&line)).expect("a line"));
     });

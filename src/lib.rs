@@ -8,6 +8,8 @@
 // Base.
 pub mod util;
 
+pub mod api;
+
 pub mod store;
 
 pub mod config;

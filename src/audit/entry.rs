@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::chain::RemovedEntries;
-use crate::identity::{Caller, KnownBy};
+use crate::api::{AuditLine, Caller, DecisionWord, RemovedLines};
 use crate::policy::{Decision, Verdict};
 use crate::util::{RunId, shorten, shorten_cow};
 
 /// Version of the line format of `audit.jsonl`.
-pub(crate) const AUDIT_FORMAT: u32 = 1;
+pub(crate) const AUDIT_FORMAT: u32 = 2;
 
 const MAX_NAME_LEN: usize = 256;
 const MAX_REASON_LEN: usize = 2_000;
@@ -24,10 +24,7 @@ pub(crate) const TYPICAL_ENTRY_BYTES: usize = 640;
 /// The content of an audit entry. Only `operation` is mandatory.
 #[derive(Clone, Debug, Default)]
 pub struct AuditEntry {
-    /// Name of the caller.
-    pub agent: Option<String>,
-    /// Source of the caller's name.
-    pub known_by: Option<KnownBy>,
+    pub caller: Option<Caller>,
     /// The request: `execute_tool`, `list_servers`, `run_subagent`, `approval` …
     pub operation: Cow<'static, str>,
     pub server: Option<String>,
@@ -38,10 +35,9 @@ pub struct AuditEntry {
     pub rule: Option<String>,
     /// The message that the caller got.
     pub reason: Option<String>,
-    /// Duration in microseconds.
-    pub latency_us: Option<u64>,
+    pub duration: Option<Duration>,
     /// Error code, if the request failed.
-    pub error: Option<String>,
+    pub code: Option<String>,
     /// Size of the arguments in bytes.
     pub request_bytes: Option<u64>,
     /// Size of the response in bytes.
@@ -65,8 +61,7 @@ impl AuditEntry {
     /// Sets the caller.
     #[must_use]
     pub fn with_caller(mut self, caller: &Caller) -> Self {
-        self.agent = Some(caller.name.clone());
-        self.known_by = Some(caller.known_by);
+        self.caller = Some(caller.clone());
         self
     }
 
@@ -82,7 +77,7 @@ impl AuditEntry {
     #[must_use]
     pub fn with_denial(mut self, code: &str, sentence: String) -> Self {
         self.decision = Some(Decision::Deny);
-        self.error = Some(code.to_owned());
+        self.code = Some(code.to_owned());
         self.reason = Some(sentence);
         self
     }
@@ -106,46 +101,6 @@ pub enum ArgumentDetail {
     Full,
 }
 
-/// The encoded entry; the order of the fields is the order in the file.
-#[derive(Serialize)]
-struct StoredEntry<'a> {
-    format: u32,
-    seq: u64,
-    time: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agent: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    known_by: Option<KnownBy>,
-    operation: Cow<'a, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    decision: Option<Decision>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    latency_us: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    response_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    call_id: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arguments: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    removed: Option<&'a RemovedEntries>,
-    prev: &'a str,
-}
-
 /// Position of an entry in the chain.
 pub(crate) struct EntryLink<'a> {
     pub(crate) seq: u64,
@@ -164,26 +119,28 @@ pub(crate) fn encode_entry(
     let (before, verdict) = (text.len(), line.verdict.as_deref());
     let rule = line.rule.as_deref().or(verdict.map(|verdict| &*verdict.rule.path));
     let reason = line.reason.as_deref().or(verdict.map(Verdict::message));
-    let stored = StoredEntry {
+    let stored = AuditLine {
         format: AUDIT_FORMAT,
         seq: position.seq,
         time: position.time,
-        agent: truncate(line.agent.as_deref(), MAX_NAME_LEN),
-        known_by: line.known_by,
+        caller: line.caller.as_ref().map(truncate_caller),
         operation: shorten_cow(&line.operation, MAX_NAME_LEN),
         server: truncate(line.server.as_deref(), MAX_NAME_LEN),
         tool: truncate(line.tool.as_deref(), MAX_NAME_LEN),
-        decision: line.decision.or(verdict.map(|verdict| verdict.decision)),
+        decision: line.decision.or(verdict.map(|verdict| verdict.decision)).map(DecisionWord::from),
         rule: truncate(rule, MAX_REASON_LEN),
         reason: truncate(reason, MAX_REASON_LEN),
-        latency_us: line.latency_us,
-        error: truncate(line.error.as_deref(), MAX_NAME_LEN),
+        duration_ms: line.duration.and_then(|time| u64::try_from(time.as_millis()).ok()),
+        code: truncate(line.code.as_deref(), MAX_NAME_LEN),
         request_bytes: line.request_bytes,
         response_bytes: line.response_bytes,
-        run_id: line.run_id.map(|id| id.to_string()),
+        run_id: line.run_id,
         call_id: truncate(line.call_id.as_deref(), MAX_NAME_LEN),
         arguments: line.arguments.as_ref().and_then(|value| arguments_in_detail(value, detail)),
-        removed: line.removed.as_ref(),
+        removed: line
+            .removed
+            .as_ref()
+            .map(|removed| RemovedLines { through: removed.through, hash: &removed.hash }),
         prev: position.prev,
     };
     serde_json::to_writer(&mut *text, &stored)?;
@@ -193,6 +150,22 @@ pub(crate) fn encode_entry(
         text.extend_from_slice(escape_controls(odd).as_bytes());
     }
     Ok(())
+}
+
+fn truncate_caller(caller: &Caller) -> Cow<'_, Caller> {
+    let Caller { name, session_id, agent_id, tool_use_id, .. } = caller;
+    let texts = [Some(name), session_id.as_ref(), agent_id.as_ref(), tool_use_id.as_ref()];
+    if texts.into_iter().flatten().all(|text| text.len() <= MAX_NAME_LEN) {
+        return Cow::Borrowed(caller);
+    }
+    let short = |text: &Option<String>| text.as_deref().map(|text| shorten(text, MAX_NAME_LEN));
+    Cow::Owned(Caller {
+        name: shorten(name, MAX_NAME_LEN),
+        known_by: caller.known_by,
+        session_id: short(session_id),
+        agent_id: short(agent_id),
+        tool_use_id: short(tool_use_id),
+    })
 }
 
 fn truncate(text: Option<&str>, max_chars: usize) -> Option<Cow<'_, str>> {

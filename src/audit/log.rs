@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::chain::{ChainHead, RemovedEntries, sha256_hex};
 use super::entry::{ArgumentDetail, AuditEntry, EntryLink, TYPICAL_ENTRY_BYTES, encode_entry};
+use crate::api::UtcTime;
 use crate::store::{AppendLog, LineFormat, LockError, LockWait, LogOptions, TornLine};
 use crate::util::{Mutex, now};
 
@@ -140,7 +141,7 @@ impl LineFormat for AuditFormat {
         mut head: ChainHead,
         text: &mut Vec<u8>,
     ) -> io::Result<ChainHead> {
-        let time = now().to_string();
+        let time = UtcTime::from(now()).to_string();
         text.reserve(entries.len() * TYPICAL_ENTRY_BYTES);
         for entry in entries {
             let (seq, begin) = (head.seq + 1, text.len());

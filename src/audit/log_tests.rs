@@ -1,5 +1,6 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fs, thread};
 
 use super::super::verify::{ChainFault, Verification};
@@ -71,7 +72,7 @@ fn entries_name_caller_decision_and_reason_but_no_arguments() {
         .with_caller(&caller)
         .with_target("db", Some("query"))
         .with_verdict(Arc::new(evaluate(&rules, "dev", "db", Some("query"))));
-    line.latency_us = Some(1500);
+    line.duration = Some(Duration::from_micros(1500));
     line.arguments = Some(json!({"sql": "secret-value"}));
     folder.log().write(&line).unwrap();
     let mut stored: Value = serde_json::from_str(&folder.lines()[0]).unwrap();
@@ -80,12 +81,12 @@ fn entries_name_caller_decision_and_reason_but_no_arguments() {
     assert_eq!(
         stored,
         json!({
-            "format": 1, "seq": 1, "time": "now", "agent": "dev", "known_by": "asserted",
+            "format": 2, "seq": 1, "time": "now", "caller": { "name": "dev", "known_by": "asserted" },
             "operation": "execute_tool", "server": "db", "tool": "query", "decision": "allow",
             "rule": "agents.dev.allow.servers[0]",
             "reason": "agent `dev` may use tool `query` of server `db`: its server is allowed and no list \
                        narrows its tools (`agents.dev.allow.servers[0]` in rules.json line 1)",
-            "latency_us": 1500, "prev": "0".repeat(64),
+            "duration_ms": 1, "prev": "0".repeat(64),
         })
     );
 }
@@ -223,7 +224,7 @@ fn h3_control_characters_cannot_forge_a_line() {
     let folder = TestLog::new();
     let mut line = AuditEntry::new("execute_tool")
         .with_target("db\n{\"seq\":2}", Some("x\u{2028}\u{85}\r\u{1b}[2J\u{202e}"));
-    line.error = Some("BAD\u{0}\u{7f}\u{9b}".to_owned());
+    line.code = Some("BAD\u{0}\u{7f}\u{9b}".to_owned());
     folder.log().write(&line).unwrap();
     let text = fs::read_to_string(folder.path()).unwrap();
     assert_eq!(text.chars().filter(|c| c.is_control()).collect::<String>(), "\n", "{text:?}");

@@ -8,6 +8,7 @@ mod chain;
 mod crash_tests;
 mod entry;
 mod log;
+mod upgrade;
 mod verify;
 
 pub use entry::{ArgumentDetail, AuditEntry};
@@ -16,4 +17,5 @@ pub use log::{AuditLog, AuditOptions};
 pub(crate) use batch::AuditBatcher;
 pub(crate) use entry::escape_controls;
 pub(crate) use log::AuditUnavailable;
+pub(crate) use upgrade::upgrade_line;
 pub(crate) use verify::{Verification, verify};

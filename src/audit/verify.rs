@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::chain::{ChainHead, ChainLink, GENESIS_HASH, sha256_hex};
+use crate::api::{AuditFault, AuditVerification};
 use crate::store::{LockError, LogLine, snapshot_log};
 
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -13,7 +12,7 @@ const MAX_PROBLEMS: usize = 100;
 const NO_HEAD: &str = "the note beside it (`.head`) is missing or unreadable, so a cut at the end cannot be ruled out";
 
 /// Result of a verification.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verification {
     /// Number of lines read.
     pub lines: u64,
@@ -24,7 +23,7 @@ pub(crate) struct Verification {
 }
 
 /// A deviation in the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChainProblem {
     pub file: PathBuf,
     /// Line number, starting at 1; 0 for the file as a whole.
@@ -35,8 +34,7 @@ pub(crate) struct ChainProblem {
 }
 
 /// Kinds of deviations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChainFault {
     /// The line, or the hash in the next one, was changed.
     Changed,
@@ -50,6 +48,41 @@ pub(crate) enum ChainFault {
     Unreadable,
     /// The file or its `.head` was replaced.
     Replaced,
+}
+
+impl Verification {
+    pub(crate) fn to_object(&self) -> AuditVerification {
+        AuditVerification {
+            ok: self.problems.is_empty(),
+            lines: self.lines,
+            newest_hash: self.newest_hash.clone(),
+            problems: self.problems.iter().map(ChainProblem::to_object).collect(),
+        }
+    }
+}
+
+impl ChainProblem {
+    fn to_object(&self) -> AuditFault {
+        AuditFault {
+            code: self.kind.as_str().to_owned(),
+            message: self.message.clone(),
+            file: self.file.to_string_lossy().into_owned(),
+            line: (self.line > 0).then_some(self.line),
+        }
+    }
+}
+
+impl ChainFault {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Missing => "missing",
+            Self::Reordered => "reordered",
+            Self::Truncated => "truncated",
+            Self::Unreadable => "unreadable",
+            Self::Replaced => "replaced",
+        }
+    }
 }
 
 /// Verifies the whole log, rotated files first, and calls `each` for every line.

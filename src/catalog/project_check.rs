@@ -118,7 +118,7 @@ fn check_section(text: &str, file: &Path, snapshot: &Snapshot) -> Vec<Diagnostic
         let index = text.lines().position(|line| line.contains(marker));
         index.and_then(|index| u32::try_from(index + 1).ok())
     };
-    let refresh = "run `adjutant init --refresh`";
+    let refresh = "run `adjutant check --fix`";
     match (line(SECTION_BEGIN), line(SECTION_END)) {
         (None, None) => {}
         (Some(begin), None) => {
@@ -138,7 +138,7 @@ fn check_section(text: &str, file: &Path, snapshot: &Snapshot) -> Vec<Diagnostic
             Some(section) if section != subagent_list::render_section(snapshot) => {
                 let message =
                     "the subagents section does not match the agents there are".to_owned();
-                check.error("stale-section", begin.unwrap_or(end), message, refresh);
+                check.warning("stale-section", begin.unwrap_or(end), message, refresh);
             }
             Some(_) => {}
         },

@@ -120,7 +120,7 @@ mod tests {
     #[test_case("Read", &json!({"file_path": "/a"}) => "Read: /a")]
     #[test_case("mcp__brave__search", &json!({"n": 3, "q": "rust"}) => "brave/search: rust")]
     #[test_case("TodoRead", &json!({}) => "TodoRead")]
-    #[test_case("Bash", &json!({"command": "a\u{1b}[2J"}) => "Bash: a [2J"; "nothing moves the cursor")]
+    #[test_case("Bash", &json!({"command": "a\u{1b}[2J"}) => "Bash: a"; "nothing moves the cursor")]
     fn summaries(name: &str, input: &Value) -> String {
         summarize_tool(name, input)
     }

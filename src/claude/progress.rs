@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::frame::{AssistantFrame, MessageBlock, TokenUsage};
-use super::result::ResultFrame;
+use super::result::{ResultFrame, ResultSubtype};
 use super::turn_cost::TurnCost;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -146,7 +146,10 @@ impl ProgressTracker {
             self.progress.cost_usd = result.total_cost_usd;
         }
         self.reported_usd = self.progress.cost_usd;
-        self.progress.turns = self.progress.turns.max(result.num_turns);
+        // The result of an interrupted turn also counts the messages of the interruption.
+        if result.subtype != ResultSubtype::DuringExecution {
+            self.progress.turns = self.progress.turns.max(result.num_turns);
+        }
         self.progress.usage = result.usage;
     }
 

@@ -2,26 +2,37 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
-use super::CommandResult;
 use super::commands::{
     audit, auth, check, completions, costs, demo, doctor, events, explain, extensions, gateway,
     hook, init, list, matrix, new, plan, run, runs, schema, serve, sessions, show, stats, token,
     trust,
 };
+use super::{CommandError, ExitStatus};
 use crate::config::Settings;
 
 /// Delegates work to Claude Code subagents that have rights, tools and limits of their own.
 #[derive(Debug, Parser)]
-#[command(name = "adjutant", version, about, max_term_width = 100)]
+#[command(name = "adjutant", version, about, max_term_width = 100, after_help = ExitStatus::help())]
 pub(crate) struct CliArguments {
-    /// The project's folder [default: $ADJUTANT_ROOT, $CLAUDE_PROJECT_DIR, or the current folder]
+    /// The project's folder [default: $ADJUTANT_ROOT, $CLAUDE_PROJECT_DIR, or the nearest project above the current folder]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Result of every command. `dispatch.rs` prints the error.
+pub(crate) type CommandResult = Result<ExitStatus, CommandError>;
+
+/// `--json` of all commands that print data.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct JsonArgument {
+    /// Print JSON for a program
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Implemented by the arguments of every command, in the file of the command.
@@ -71,12 +82,27 @@ macro_rules! commands {
     };
 }
 
+impl Command {
+    /// Returns false for commands that work without a project, in the current folder. `doctor` reports it.
+    pub(crate) fn needs_project(&self) -> bool {
+        !matches!(
+            self,
+            Self::Init(_)
+                | Self::Schema(_)
+                | Self::Doctor(_)
+                | Self::Demo(_)
+                | Self::Hook(_)
+                | Self::Completions(_)
+        )
+    }
+}
+
 commands! {
     Init(init::InitArguments): acts_or_changes,
     List(list::ListArguments): reads_only,
-    Show(show::ShowArguments): reads_only,
+    Show(show::ShowAgentArguments): reads_only,
     New(new::NewArguments): acts_or_changes,
-    Check(check::CheckArguments): reads_only,
+    Check(check::CheckArguments): check::CheckArguments::access,
     Schema(schema::SchemaArguments): reads_only,
     #[command(subcommand)]
     Runs(runs::RunsCommand): runs::RunsCommand::access,

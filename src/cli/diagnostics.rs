@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use super::output;
+use super::{CommandReport, output};
+use crate::api::{FindingObject, ReportLevel};
 use crate::catalog::{Diagnostic, Severity};
 use crate::cli::format::plural;
 use crate::store::read_bounded;
@@ -15,10 +16,34 @@ use crate::util::strip_control_chars;
 const MAX_SOURCE_BYTES: u64 = 1024 * 1024;
 const WIDTH: usize = 110;
 
+/// Converts a diagnostic for `--json`.
+pub(crate) fn to_finding(found: &Diagnostic) -> FindingObject {
+    FindingObject {
+        level: match found.severity {
+            Severity::Error => ReportLevel::Error,
+            Severity::Warning => ReportLevel::Warning,
+        },
+        code: found.code.to_owned(),
+        message: found.message.clone(),
+        help: found.help.clone(),
+        file: Some(found.file.display().to_string()),
+        line: Some(found.line),
+        column: Some(found.column),
+    }
+}
+
 /// Writes diagnostics to stderr, each with its source line, and an empty line behind them.
 pub(crate) fn print(found: &[Diagnostic], root: &Path) {
     if !found.is_empty() {
-        output::print_message(format_args!("{}\n", render(found, root).trim_end()));
+        output::print_styled(format_args!("{}\n", render(found, root).trim_end()));
+    }
+}
+
+/// Adds the text of diagnostics, each with its source line, and an empty line behind them.
+pub(crate) fn add_to(output: CommandReport, found: &[Diagnostic], root: &Path) -> CommandReport {
+    match found {
+        [] => output,
+        found => output.styled(format_args!("{}\n", render(found, root).trim_end())),
     }
 }
 

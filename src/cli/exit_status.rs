@@ -1,75 +1,115 @@
-//! Outcome of a command: an exit status, or an error with its exit status.
+//! Exit statuses of all commands: number, name and meaning.
 
-use std::error::Error;
-use std::fmt::Display;
+use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::output::error_with_causes;
-use crate::outcome::{Code, Failure};
+use crate::outcome::Code;
 
-/// Result of every command. `dispatch.rs` prints the error.
-pub(crate) type CommandResult = Result<ExitStatus, CommandError>;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExitStatus {
-    /// 0: success, allowed, or no errors found.
+/// Exit status of a command. `--help` and `docs/command-line.md` have this table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ExitStatus {
     Success,
-    /// 1: failed, denied, or errors found; the reason has been printed.
     Failure,
-    /// 2: wrong usage, invalid project, or no answer can be given.
     Usage,
-    /// Exit status of an error code in `run` and `plan`: see `Code::exit_code`.
-    Code(u8),
-}
-
-/// Reason why a command has no result, on one line.
-#[derive(Debug)]
-pub(crate) struct CommandError {
-    pub(crate) message: String,
-    pub(crate) exit: ExitStatus,
-}
-
-/// Returns an error with exit status 1.
-pub(crate) fn failure(message: impl Display) -> CommandError {
-    CommandError { message: message.to_string(), exit: ExitStatus::Failure }
-}
-
-/// Returns an error with exit status 2.
-pub(crate) fn usage(message: impl Display) -> CommandError {
-    CommandError { message: message.to_string(), exit: ExitStatus::Usage }
-}
-
-/// An error that is not converted explicitly is shown with its causes and has exit status 2.
-impl<E: Error> From<E> for CommandError {
-    fn from(error: E) -> Self {
-        usage(error_with_causes(&error))
-    }
-}
-
-impl From<Failure> for CommandError {
-    fn from(failure: Failure) -> Self {
-        Self { message: failure.full_message(), exit: ExitStatus::of(failure.code) }
-    }
+    NotFound,
+    Environment,
+    LimitReached,
+    OutputInvalid,
+    TryAgain,
+    Timeout,
+    Cancelled,
 }
 
 impl ExitStatus {
-    /// Returns the exit status of a failed run.
-    pub(crate) fn of(code: Code) -> Self {
-        Self::Code(code.exit_code())
+    pub const ALL: [Self; 10] = [
+        Self::Success,
+        Self::Failure,
+        Self::Usage,
+        Self::NotFound,
+        Self::Environment,
+        Self::LimitReached,
+        Self::OutputInvalid,
+        Self::TryAgain,
+        Self::Timeout,
+        Self::Cancelled,
+    ];
+
+    /// Returns number, name and meaning.
+    const fn row(self) -> (u8, &'static str, &'static str) {
+        match self {
+            Self::Success => (0, "success", "done, allowed, nothing wrong"),
+            Self::Failure => (1, "failure", "failed, denied, or errors found"),
+            Self::Usage => (
+                2,
+                "usage",
+                "wrong usage, no project, refused below an agent, or no answer possible",
+            ),
+            Self::NotFound => (3, "not found", "does not exist, or must not be called"),
+            Self::Environment => {
+                (4, "environment", "a program, server or file that is needed cannot be used")
+            }
+            Self::LimitReached => (5, "limit reached", "budget or turns used up"),
+            Self::OutputInvalid => (6, "output invalid", "the answer does not fit its schema"),
+            // EX_TEMPFAIL of sysexits.h.
+            Self::TryAgain => (75, "try again", "busy: try again later"),
+            // The exit status of `timeout`, and of a shell command ended by SIGINT.
+            Self::Timeout => (124, "timeout", "not done in time"),
+            Self::Cancelled => {
+                (130, "cancelled", "cancelled by a person, the caller or a shutdown")
+            }
+        }
     }
 
-    pub(crate) fn success_if(succeeded: bool) -> Self {
+    pub const fn number(self) -> u8 {
+        self.row().0
+    }
+
+    pub const fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    pub const fn meaning(self) -> &'static str {
+        self.row().2
+    }
+
+    /// Returns the exit status of a failed run.
+    pub const fn of_run(code: Code) -> Self {
+        match code {
+            Code::ClaudeFailed => Self::Failure,
+            Code::InvalidArgument => Self::Usage,
+            Code::AgentNotFound
+            | Code::AgentInvalid
+            | Code::CallerNotAllowed
+            | Code::IdentityMismatch => Self::NotFound,
+            Code::SpawnFailed
+            | Code::SandboxUnavailable
+            | Code::ServerUnavailable
+            | Code::AuditUnavailable
+            | Code::StoreUnavailable => Self::Environment,
+            Code::BudgetExceeded | Code::MaxTurns => Self::LimitReached,
+            Code::OutputInvalid => Self::OutputInvalid,
+            Code::SessionBusy | Code::TooManyRuns | Code::Interrupted => Self::TryAgain,
+            Code::Timeout => Self::Timeout,
+            Code::Cancelled => Self::Cancelled,
+        }
+    }
+
+    pub(crate) const fn success_if(succeeded: bool) -> Self {
         if succeeded { Self::Success } else { Self::Failure }
+    }
+
+    /// Formats the table for `--help`.
+    pub(crate) fn help() -> String {
+        let mut text = "Exit codes:".to_owned();
+        for (number, name, meaning) in Self::ALL.map(Self::row) {
+            let _ = write!(text, "\n  {number:>3}  {name:<14}  {meaning}");
+        }
+        text
     }
 }
 
 impl From<ExitStatus> for ExitCode {
     fn from(exit: ExitStatus) -> Self {
-        Self::from(match exit {
-            ExitStatus::Success => 0,
-            ExitStatus::Failure => 1,
-            ExitStatus::Usage => 2,
-            ExitStatus::Code(code) => code,
-        })
+        exit.number().into()
     }
 }

@@ -16,11 +16,6 @@ pub(crate) fn format_duration(millis: u64) -> String {
     }
 }
 
-/// Formats a duration below one second with one decimal: `1.5 ms`.
-pub(crate) fn format_micros(micros: u64) -> String {
-    format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
-}
-
 /// Formats the time since `at` in its largest unit: `12s`, `3m`, `5h`, `2d`; `0s` for a time in the future.
 pub(crate) fn format_age(at: Timestamp) -> String {
     let seconds = now().duration_since(at).as_secs().max(0);

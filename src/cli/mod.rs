@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod diagnostics;
 mod dispatch;
+mod error;
 mod exit_status;
 mod format;
 mod html_page;
@@ -18,6 +19,9 @@ mod runtime;
 mod table;
 
 pub use dispatch::main;
+pub use error::ErrorCode;
+pub use exit_status::ExitStatus;
 
-pub(crate) use args::{CliCommand, CommandAccess};
-pub(crate) use exit_status::{CommandError, CommandResult, ExitStatus, failure, usage};
+pub(crate) use args::{CliCommand, CommandAccess, CommandResult, JsonArgument};
+pub(crate) use error::{CommandError, store_unavailable, usage};
+pub(crate) use output::CommandReport;

@@ -4,14 +4,18 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::json;
+
 use crate::catalog::{
-    Agent, AgentState, ServerLaunch, Snapshot, canonical_builtin, public_servers, rule_line,
+    Agent, AgentState, RuleText, ServerLaunch, Snapshot, canonical_builtin, public_servers,
+    rule_line,
 };
 use crate::config::{GatewayFile, GatewayFiles, Settings};
+use crate::delegation::{ControlFiles, FileRequest};
 use crate::identity::Caller;
 use crate::policy::{
-    GatewayRules, Verdict, evaluate, evaluate_builtin, evaluate_delegation, evaluate_mcp_tool,
-    evaluate_server,
+    CallDecision, Decision, GatewayRules, Rule, Verdict, call_patterns, evaluate, evaluate_builtin,
+    evaluate_call, evaluate_delegation, evaluate_mcp_tool, evaluate_server,
 };
 use crate::store::{BoundedReadError, read_bounded};
 use crate::util::{SpannedKind, nearest_names, parse_spanned_json};
@@ -37,6 +41,46 @@ impl<'s> PermissionsView<'s> {
     pub(crate) fn evaluate_builtin(&self, agent: &str, tool: &str) -> Result<Verdict, String> {
         let found = self.agent(agent)?.ok_or_else(|| self.unknown_agent_message(agent))?;
         Ok(self.with_line(&found, evaluate_builtin(&found, canonical_builtin(tool))))
+    }
+
+    /// Returns the rules that allow some calls of a built-in tool, if none allows the tool as a whole.
+    pub(crate) fn call_patterns(&self, agent: &str, tool: &str) -> Vec<String> {
+        let found = self.agent(agent).ok().flatten();
+        found.map(|agent| call_patterns(&agent, canonical_builtin(tool))).unwrap_or_default()
+    }
+
+    /// Returns the decision on a call in the syntax of a permission rule: `Bash(git push)`, `Write(src/x)`.
+    pub(crate) fn evaluate_call(&self, agent: &str, call: &str) -> Result<CallDecision, String> {
+        let mut call = RuleText::split(call);
+        if let Some((server, tool)) =
+            call.tool.strip_prefix("mcp__").and_then(|name| name.split_once("__"))
+        {
+            return self.evaluate_mcp(agent, server, Some(tool)).map(CallDecision::Decided);
+        }
+        let found = self.agent(agent)?.ok_or_else(|| self.unknown_agent_message(agent))?;
+        call.tool = canonical_builtin(&call.tool).to_owned();
+        let mut decision = evaluate_call(&found, &call);
+        let is_denied =
+            matches!(&decision, CallDecision::Decided(verdict) if !verdict.is_allowed());
+        if let Some(reason) = self.file_denial(&found, &call).filter(|_| !is_denied) {
+            let rule = Rule::new(Some(&found.file), "may_change_project_config");
+            decision = CallDecision::Decided(Verdict { decision: Decision::Deny, rule, reason });
+        }
+        Ok(match decision {
+            CallDecision::Decided(verdict) => {
+                CallDecision::Decided(self.with_line(&found, verdict))
+            }
+            undetermined @ CallDecision::Undetermined(_) => undetermined,
+        })
+    }
+
+    /// Returns the reason why a file tool may not be used for this file: it is a control file.
+    fn file_denial(&self, agent: &Agent, call: &RuleText) -> Option<String> {
+        let path = call.specifier.as_deref()?;
+        let input =
+            json!({ "file_path": path, "notebook_path": path, "path": path, "pattern": path });
+        let request = FileRequest::new(&call.tool, &input, self.settings.root.to_str())?;
+        ControlFiles::from_settings(self.settings).denial(agent, &request)
     }
 
     /// Returns the verdict on a server or one of its tools.

@@ -6,7 +6,7 @@ use std::{env, io};
 
 use tokio::runtime::Builder;
 
-use super::{CommandResult, usage};
+use super::{CommandError, CommandResult, ErrorCode};
 use crate::catalog::Snapshot;
 use crate::cli::commands::audit_options;
 use crate::config::{CLAUDE_CODE_SESSION_ID, GatewayOptions, Settings};
@@ -45,10 +45,12 @@ pub(crate) fn block_on_one_thread(command: impl Future<Output = CommandResult>) 
 }
 
 fn run(runtime: &mut Builder, command: impl Future<Output = CommandResult>) -> CommandResult {
-    let runtime = runtime
-        .enable_all()
-        .build()
-        .map_err(|error| usage(format_args!("the runtime cannot be started: {error}")))?;
+    let runtime = runtime.enable_all().build().map_err(|error| {
+        CommandError::new(
+            ErrorCode::IoFailed,
+            format_args!("the runtime cannot be started: {error}"),
+        )
+    })?;
     let done = runtime.block_on(command);
     // A blocking read of stdin cannot be cancelled, so the shutdown does not wait for it.
     runtime.shutdown_background();

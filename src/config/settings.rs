@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
-use super::env_vars;
+use super::{env_vars, find_project};
 
 /// Settings of the process, resolved once at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,21 +16,37 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Resolves the root: `root` (from `--root`), `ADJUTANT_ROOT`, `CLAUDE_PROJECT_DIR`, current directory.
+    /// Resolves the root: `root` (from `--root`), `ADJUTANT_ROOT`, `CLAUDE_PROJECT_DIR`, or the nearest project above
+    /// the current folder.
     pub fn resolve(root: Option<&Path>) -> Result<Self, SettingsError> {
-        let root = root
+        Self::resolve_with(root, find_project)
+    }
+
+    /// Like [`resolve`](Self::resolve), with the current folder if no project is found.
+    pub(crate) fn resolve_or_current(root: Option<&Path>) -> Result<Self, SettingsError> {
+        Self::resolve_with(root, |start| {
+            Ok(find_project(start).unwrap_or_else(|_| start.to_owned()))
+        })
+    }
+
+    fn resolve_with(
+        root: Option<&Path>,
+        find: impl Fn(&Path) -> Result<PathBuf, SettingsError>,
+    ) -> Result<Self, SettingsError> {
+        let named = root
             .map(Path::to_path_buf)
             .or_else(|| non_empty_variable(env_vars::ADJUTANT_ROOT).map(PathBuf::from))
-            .or_else(|| non_empty_variable(env_vars::CLAUDE_PROJECT_DIR).map(PathBuf::from))
-            .unwrap_or_else(|| PathBuf::from("."));
-        let absolute = root
+            .or_else(|| non_empty_variable(env_vars::CLAUDE_PROJECT_DIR).map(PathBuf::from));
+        let path = named.clone().unwrap_or_else(|| PathBuf::from("."));
+        let absolute = path
             .canonicalize()
-            .map_err(|source| SettingsError::Root { path: root.clone(), source })?;
+            .map_err(|source| SettingsError::Root { path: path.clone(), source })?;
         if !absolute.is_dir() {
-            return Err(SettingsError::RootNotADirectory { path: root });
+            return Err(SettingsError::RootNotADirectory { path });
         }
+        let root = if named.is_some() { absolute } else { find(&absolute)? };
         let claude = non_empty_variable(env_vars::ADJUTANT_CLAUDE).map(PathBuf::from);
-        Ok(Self { root: absolute, claude })
+        Ok(Self { root, claude })
     }
 
     /// Returns the path relative to the root, for the user; a path outside of the project stays as it is.
@@ -72,6 +88,15 @@ pub enum SettingsError {
         /// As given, before it was resolved.
         path: PathBuf,
     },
+    #[error(
+        "`{}` is not in a project; run `adjutant init` to make it one, or name a project with `--root DIR`", start.display()
+    )]
+    NoProject { start: PathBuf },
+    #[error(
+        "the project `{}` belongs to another user, whose files would decide what is run; name it with `--root` if you \
+         trust it", path.display()
+    )]
+    ForeignProject { path: PathBuf },
 }
 
 /// Returns the value of a variable; an empty value counts as unset.

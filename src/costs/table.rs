@@ -48,7 +48,7 @@ impl CostAccount {
 
 /// Returns a new session name for a process that was not started by Claude Code.
 pub(crate) fn process_session() -> String {
-    format!("{PROCESS_PREFIX}{}", RunId::new())
+    format!("{PROCESS_PREFIX}{}", RunId::new().simple())
 }
 
 /// Formats the day in UTC, such as `2026-11-16`.

@@ -143,7 +143,7 @@ fn new_entry(caller: &Caller, agent: &str, run: RunId) -> AuditEntry {
 }
 
 fn with_failure(mut entry: AuditEntry, failure: &Failure) -> AuditEntry {
-    entry.error = Some(failure.code.as_str().to_owned());
+    entry.code = Some(failure.code.as_str().to_owned());
     entry.reason = Some(failure.message.clone());
     entry
 }

@@ -42,7 +42,8 @@ pub use status::StatusSender;
 pub(crate) use approval::{
     ApprovalAnswer, ApprovalFuture, ApprovalPrompt, ApprovalQuestion, CHOICES,
 };
-pub(crate) use launch::{PlanPreview, preview};
+pub(crate) use file_access::{ControlFiles, FileRequest};
+pub(crate) use launch::{PlanPreview, SandboxPart, preview};
 pub(crate) use processes::{ProgramCache, find_credentials, locate_program};
 pub(crate) use request::MAX_TEXT_BYTES;
 pub(crate) use start_up::event_log;

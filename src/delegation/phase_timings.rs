@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// Phases of a run, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RunPhase {
     /// Waiting for admission and for the session.
     Queue,
@@ -30,6 +29,24 @@ pub(crate) enum RunPhase {
     Record,
 }
 
+impl RunPhase {
+    /// Returns the key of the phase in `RunEnded` events.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Queue => "queue_ms",
+            Self::Plan => "plan_ms",
+            Self::Servers => "servers_ms",
+            Self::Spawn => "spawn_ms",
+            Self::Initialize => "initialize_ms",
+            Self::FirstFrame => "first_frame_ms",
+            Self::Model => "model_ms",
+            Self::Tools => "tools_ms",
+            Self::Judge => "judge_ms",
+            Self::Record => "record_ms",
+        }
+    }
+}
+
 /// Durations of the phases of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PhaseTimings(BTreeMap<RunPhase, Duration>);
@@ -41,10 +58,11 @@ impl PhaseTimings {
     }
 
     /// Returns milliseconds by phase, in order; phases without time are omitted.
-    pub(crate) fn milliseconds(&self) -> BTreeMap<RunPhase, f64> {
+    pub(crate) fn milliseconds(&self) -> Map<String, Value> {
         let spent = self.0.iter().filter(|(_, time)| !time.is_zero());
+        let rounded = |time: &Duration| (*time + Duration::from_micros(500)).as_millis();
         spent
-            .map(|(phase, time)| (*phase, (time.as_secs_f64() * 10_000.0).round() / 10.0))
+            .map(|(phase, time)| (phase.key().to_owned(), u64::try_from(rounded(time)).ok().into()))
             .collect()
     }
 }
@@ -100,7 +118,7 @@ mod tests {
         timing.add(RunPhase::Queue, Duration::from_micros(1_234));
         timing.add(RunPhase::Model, Duration::from_millis(5));
         let told = serde_json::to_string(&timing.milliseconds()).unwrap();
-        assert_eq!(told, r#"{"queue":1.2,"model":25.0}"#);
+        assert_eq!(told, r#"{"queue_ms":1,"model_ms":25}"#);
     }
 
     #[test]

@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 use super::in_session::ExpectedSession;
 use super::run_trace::RunTrace;
 use super::user_hooks::{HookResult, UserHooks};
+use crate::api::{ErrorObject, round_usd};
 use crate::claude::{InitFrame, PermissionRequest, ResultFrame, TokenUsage, ToolUse};
 use crate::events::{EventLog, RunSubject};
-use crate::outcome::{Failure, Outcome, Report};
+use crate::outcome::{Denial, Failure, Outcome, Report};
 use crate::util::{Mutex, Redactor, Timestamp, now, one_line, shorten};
 
 /// Limit of an invalid answer in the event log.
@@ -238,17 +239,18 @@ impl RunRecorder {
             Outcome::Answered(_) => ("SUCCESS", None),
             Outcome::Failed(failure) => (failure.code.as_str(), Some(failure)),
         };
-        let error = failure.map(Failure::full_message);
+        let error = failure.map(Failure::to_object);
         // An invalid answer is needed to understand its errors.
         let wrong = failure.filter(|failure| !failure.errors.is_empty());
         let answer = wrong.and_then(|failure| failure.partial.as_deref());
-        let denials = (!report.denials.is_empty()).then_some(&report.denials);
+        let denials: Vec<_> = report.denials.iter().map(Denial::to_object).collect();
+        let denials = (!denials.is_empty()).then_some(denials);
         let details = json!({
-            "outcome": outcome, "duration_ms": report.duration_ms, "cost_usd": report.cost_usd,
+            "outcome": outcome, "duration_ms": report.duration_ms, "cost_usd": report.cost_usd.map(round_usd),
             "turns": report.turns, "tokens": token_counts(state.usage), "session_id": report.session_id,
-            "error": error, "errors": wrong.map(|failure| &failure.errors),
+            "error": error,
             "last_answer": answer.map(|text| shorten(text, MAX_ANSWER_CHARS)),
-            "denials": denials, "timing_ms": timing,
+            "denials": denials, "timing": timing,
         });
         self.finish(&mut state, outcome, details);
     }
@@ -303,7 +305,7 @@ impl Drop for RunRecorder {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         if !state.is_ended {
-            let error = "a fault inside Adjutant ended the run";
+            let error = ErrorObject::new("INTERRUPTED", "a fault inside Adjutant ended the run");
             let details = json!({ "outcome": "INTERRUPTED", "error": error });
             self.finish(&mut state, "INTERRUPTED", details);
         }

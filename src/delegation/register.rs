@@ -34,7 +34,9 @@ pub(crate) async fn register(run: &Run, authorized: Authorized) -> Registered {
     let ExpectedSession { session_id, transcript, .. } = predict_session(run, &agent).await;
     let mut subject = RunSubject::new(run.id, agent.name.as_str(), Some(run.caller.clone()));
     subject.session_id = Some(session_id.to_string());
-    subject.transcript = Some(transcript.clone());
+    let transcript = agent.session.then_some(transcript);
+    subject.keeps_transcript = agent.session;
+    subject.transcript.clone_from(&transcript);
     let recorder = Arc::new(run.services.new_recorder(&agent, subject));
     let registration = add_entry(run, &agent, transcript);
     let approvals = ApprovalBroker::new(run, &agent);
@@ -52,9 +54,13 @@ impl Registered {
 }
 
 /// Adds the entry of the run. After a write error the run continues without, with a note in its report.
-fn add_entry(run: &Run, agent: &Agent, transcript: PathBuf) -> Option<Arc<RunRegistration>> {
+fn add_entry(
+    run: &Run,
+    agent: &Agent,
+    transcript: Option<PathBuf>,
+) -> Option<Arc<RunRegistration>> {
     let (registry, agent) = (&run.services.run_registry, agent.name.as_str());
-    match registry.register_with_transcript(run.id, agent, &run.caller.name, transcript) {
+    match registry.register_with_transcript(run.id, agent, &run.caller, transcript) {
         Ok(registration) => {
             let registration = Arc::new(registration);
             let (status, cancel) = (run.status.subscribe(), run.cancel.clone());

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 
 use super::orchestrator::Orchestrator;
+use crate::api::{ErrorObject, round_usd};
 use crate::catalog::{IdentityRule, Orchestration};
 use crate::config::Settings;
 use crate::events::{EventLog, EventOptions, InterruptedRun};
@@ -62,8 +63,8 @@ pub(crate) fn clean_up_after_crash(settings: &Settings, events: &EventLog, tasks
 /// Closes all open spans of a run whose server died, with outcome `INTERRUPTED`.
 fn close_interrupted(events: &EventLog, entry: &RunEntry) -> io::Result<()> {
     let details = json!({
-        "outcome": "INTERRUPTED", "cost_usd": entry.progress.cost_usd, "turns": entry.progress.turns,
-        "error": "the server ended while the run was going on",
+        "outcome": "INTERRUPTED", "cost_usd": round_usd(entry.progress.cost_usd), "turns": entry.progress.turns,
+        "error": ErrorObject::new("INTERRUPTED", "the server ended while the run was going on"),
     });
     let transcript = entry.transcript.as_deref();
     let run = InterruptedRun { run: entry.run, agent: &entry.agent, transcript };

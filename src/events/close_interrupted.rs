@@ -39,7 +39,10 @@ impl EventLog {
 
 fn closing_events(path: &Path, left: InterruptedRun<'_>, details: Value) -> io::Result<Vec<Event>> {
     let mut open = OpenSpans::default();
-    read_containing(path, None, &left.run.to_string(), |_, event| {
+    // Format 1 has ids without hyphens: both forms end with the same 12 digits.
+    let id = left.run.to_string();
+    let word = id.rsplit('-').next().unwrap_or_default();
+    read_containing(path, None, word, |_, event| {
         if event.run() == Some(left.run) {
             open.apply(&event);
         }
@@ -51,6 +54,7 @@ fn closing_events(path: &Path, left: InterruptedRun<'_>, details: Value) -> io::
     subject.session_id = open.session_id.take();
     let known = open.transcript.take().map(PathBuf::from);
     subject.transcript = known.or_else(|| left.transcript.map(Path::to_path_buf));
+    subject.keeps_transcript = subject.transcript.is_some();
     Ok(open.into_end_events(&subject, details))
 }
 

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use crate::api::{EVENT_MEMBERS, UtcTime};
 use crate::audit::escape_controls;
 use crate::identity::Caller;
 use crate::util::{Redactor, RunId, Timestamp, now, shorten};
 
 /// Version of the line format of `events.jsonl`.
-pub(crate) const EVENT_FORMAT: u32 = 1;
+pub(crate) const EVENT_FORMAT: u32 = 2;
 
 /// Size limit of a line; a longer event is reduced to its leading fields.
 const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -48,17 +49,10 @@ impl Event {
     }
 
     fn new(payload: Map<String, Value>, redactor: &Redactor) -> Self {
-        let Value::Object(mut rest) = redactor.redact_event(Value::Object(payload)) else {
+        let Value::Object(payload) = redactor.redact_event(Value::Object(payload)) else {
             return Self { time: now(), fields: Map::new() };
         };
-        let mut fields = Map::new();
-        for name in LEADING_FIELDS {
-            if let Some(value) = rest.shift_remove(name) {
-                fields.insert(name.to_owned(), value);
-            }
-        }
-        fields.extend(rest);
-        Self { time: now(), fields }
+        Self { time: now(), fields: arrange_members(payload) }
     }
 
     /// Returns the event name, for example `RunStarted`.
@@ -112,12 +106,30 @@ impl Event {
 
     fn encode(&self, fields: &Map<String, Value>) -> String {
         let mut line = Map::new();
-        line.insert("time".to_owned(), self.time.to_string().into());
+        line.insert("time".to_owned(), UtcTime::from(self.time).to_string().into());
         let own =
             fields.iter().filter(|(name, _)| !matches!(name.as_str(), "format" | "seq" | "time"));
         line.extend(own.map(|(name, value)| (name.clone(), value.clone())));
         escape_controls(Value::Object(line).to_string())
     }
+}
+
+/// Arranges the members of an event: leading fields first, without `null`, unknown members of hooks in `other`.
+pub(super) fn arrange_members(mut members: Map<String, Value>) -> Map<String, Value> {
+    members.retain(|_, value| !value.is_null());
+    let mut fields = Map::new();
+    for name in LEADING_FIELDS {
+        if let Some(value) = members.shift_remove(name) {
+            fields.insert(name.to_owned(), value);
+        }
+    }
+    let (known, other): (Map<_, _>, Map<_, _>) =
+        members.into_iter().partition(|(name, _)| EVENT_MEMBERS.contains(name));
+    fields.extend(known);
+    if !other.is_empty() {
+        fields.insert("other".to_owned(), other.into());
+    }
+    fields
 }
 
 /// Inserts the format and the sequence number into an encoded event.
@@ -136,9 +148,16 @@ fn shorten_member((name, value): (&String, &Value)) -> (String, Value) {
 fn add_native_fields(payload: &mut Map<String, Value>, id: &str) {
     if text_field(payload, "agent_transcript_path").is_none() {
         let path = text_field(payload, "transcript_path").map(|main| native_transcript(&main, id));
-        payload.insert("agent_transcript_path".to_owned(), json!(path));
+        insert_text(payload, "agent_transcript_path", path);
     }
-    payload.entry("agent_type").or_insert(Value::Null);
+}
+
+/// Sets a member, or removes it if there is no text.
+fn insert_text(payload: &mut Map<String, Value>, key: &str, text: Option<String>) {
+    match text {
+        Some(text) => drop(payload.insert(key.to_owned(), text.into())),
+        None => drop(payload.shift_remove(key)),
+    }
 }
 
 /// Returns `<transcript without .jsonl>/subagents/agent-<agent_id>.jsonl`.
@@ -162,13 +181,22 @@ pub(crate) struct RunSubject {
     pub caller: Option<Caller>,
     /// Session id, once reported by the CLI.
     pub session_id: Option<String>,
-    /// Path of the transcript, once reported by the CLI; agents without `session: true` have none.
+    /// Path of the transcript, once reported by the CLI.
     pub transcript: Option<PathBuf>,
+    /// False for agents without `session: true`.
+    pub keeps_transcript: bool,
 }
 
 impl RunSubject {
     pub(crate) fn new(run: RunId, agent: &str, caller: Option<Caller>) -> Self {
-        Self { run, agent: agent.to_owned(), caller, session_id: None, transcript: None }
+        Self {
+            run,
+            agent: agent.to_owned(),
+            caller,
+            session_id: None,
+            transcript: None,
+            keeps_transcript: true,
+        }
     }
 
     /// Creates an event of Adjutant, or one derived from the output stream.
@@ -198,15 +226,20 @@ impl RunSubject {
         let own = self.run.to_string();
         match text_field(&payload, "agent_id") {
             // A native subagent inside this run.
-            Some(id) if id != own => {
-                add_native_fields(&mut payload, &id);
+            Some(id) if id.parse() != Ok(self.run) => {
+                if self.keeps_transcript {
+                    add_native_fields(&mut payload, &id);
+                } else {
+                    payload.shift_remove("agent_transcript_path");
+                }
                 payload.insert("parent_agent_id".to_owned(), own.clone().into());
                 payload.insert("parent_agent_type".to_owned(), self.agent.clone().into());
             }
             Some(_) | None => {
                 payload.insert("agent_id".to_owned(), own.clone().into());
                 payload.insert("agent_type".to_owned(), self.agent.clone().into());
-                payload.insert("agent_transcript_path".to_owned(), self.transcript_of(&payload));
+                let transcript = self.transcript_of(&payload);
+                insert_text(&mut payload, "agent_transcript_path", transcript);
             }
         }
         payload.insert("run_id".to_owned(), own.into());
@@ -219,9 +252,10 @@ impl RunSubject {
         payload
     }
 
-    fn transcript_of(&self, payload: &Map<String, Value>) -> Value {
+    fn transcript_of(&self, payload: &Map<String, Value>) -> Option<String> {
         let known = self.transcript.as_deref().and_then(Path::to_str).map(str::to_owned);
-        json!(known.or_else(|| text_field(payload, "transcript_path")))
+        let known = known.or_else(|| text_field(payload, "transcript_path"));
+        known.filter(|_| self.keeps_transcript)
     }
 }
 

@@ -44,7 +44,7 @@ fn run_events_have_run_and_caller() {
     let run = subject.run.to_string();
     let queued = subject.event("RunQueued", json!({ "empty": null }), &Redactor::default());
     assert_eq!(queued.fields.get("agent_id").unwrap(), &json!(run));
-    assert_eq!(queued.fields.get("agent_transcript_path"), Some(&Value::Null), "none is known yet");
+    assert_eq!(queued.fields.get("agent_transcript_path"), None, "none is known yet");
     assert!(queued.fields.get("empty").is_none());
     subject.transcript = Some("/t/x.jsonl".into());
     subject.session_id = Some("x".to_owned());
@@ -53,7 +53,7 @@ fn run_events_have_run_and_caller() {
     assert_eq!(
         line,
         json!({
-            "format": 1, "seq": 7, "time": stop.time.to_string(), "hook_event_name": "Stop", "session_id": "x",
+            "format": 2, "seq": 7, "time": UtcTime::from(stop.time).to_string(), "hook_event_name": "Stop", "session_id": "x",
             "agent_id": run, "agent_type": "web", "agent_transcript_path": "/t/x.jsonl", "run_id": run,
             "caller": { "name": "main", "known_by": "fallback" },
         })

@@ -13,6 +13,7 @@ mod reader;
 mod result_files;
 mod stats;
 mod timeline;
+mod upgrade;
 
 pub(crate) use claude_process::{ClaudeProcess, ProcessLiveness};
 pub(crate) use close_interrupted::InterruptedRun;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
+use super::upgrade::upgrade;
 use crate::store::open_log;
 use crate::util::{RunId, Timestamp};
 
@@ -13,14 +14,14 @@ use crate::util::{RunId, Timestamp};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RecordedEvent {
     pub time: Timestamp,
-    /// All fields of the line.
+    /// All fields of the line, in format 2.
     pub fields: Map<String, Value>,
 }
 
 impl RecordedEvent {
     /// Parses a line; `None` if it is not an event.
     pub(crate) fn parse(line: &str) -> Option<Self> {
-        let fields: Map<String, Value> = serde_json::from_str(line).ok()?;
+        let fields = upgrade(serde_json::from_str(line).ok()?);
         let time = fields.get("time")?.as_str()?.parse().ok()?;
         Some(Self { time, fields }).filter(|event| !event.name().is_empty())
     }
@@ -71,6 +72,9 @@ pub(crate) fn read_containing(
     word: &str,
     mut each: impl FnMut(&str, RecordedEvent),
 ) -> io::Result<()> {
+    // Events have milliseconds: one of the same millisecond is not older.
+    let since =
+        since.map(|since| Timestamp::from_millisecond(since.as_millisecond()).unwrap_or(since));
     let since_written = since.map(SystemTime::from);
     for segment in open_log(path)? {
         if since_written.is_some_and(|since| segment.modified.is_some_and(|at| at < since)) {

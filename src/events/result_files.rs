@@ -28,7 +28,7 @@ impl ResultFiles {
     /// Writes the answer of a run durably and returns its path.
     pub(crate) fn write(&self, run: RunId, text: &str) -> io::Result<PathBuf> {
         create_private_dir(&self.dir)?;
-        let file = self.dir.join(format!("{run}.txt"));
+        let file = self.dir.join(format!("{}.txt", run.simple()));
         write_atomic(&file, text.as_bytes())?;
         Ok(file)
     }

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use super::timeline::{RunTimeline, TimelineStepKind};
+use crate::api::AgentStatsObject;
 
 /// Statistics of one agent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AgentStats {
     /// All runs.
     pub runs: u64,
@@ -27,6 +26,23 @@ pub(crate) struct AgentStats {
     pub tools: u64,
     /// Tool calls that were denied.
     pub denials: u64,
+}
+
+impl AgentStats {
+    pub(crate) fn to_object(&self, agent: &str) -> AgentStatsObject {
+        AgentStatsObject {
+            agent: agent.to_owned(),
+            runs: self.runs,
+            running: self.running,
+            failures: self.failures.clone(),
+            p50_ms: self.p50_ms,
+            p95_ms: self.p95_ms,
+            cost_usd: self.cost_usd.into(),
+            tokens: self.tokens.clone(),
+            tools: self.tools,
+            denials: self.denials,
+        }
+    }
 }
 
 pub(crate) fn stats_by_agent(stories: &[RunTimeline]) -> BTreeMap<String, AgentStats> {

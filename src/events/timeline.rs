@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::reader::{RecordedEvent, read_events};
+use crate::api::{ErrorObject, RunObject, RunState, StepObject, TokenCounts};
 use crate::util::{RunId, Timestamp, one_line, shorten};
 
 /// One run with its events, up to the present if it has not ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunTimeline {
     pub run_id: RunId,
     /// Name of the agent.
@@ -28,8 +28,7 @@ pub(crate) struct RunTimeline {
     pub ended: Option<Timestamp>,
     /// `SUCCESS` or an error code; `None` until the run ends.
     pub outcome: Option<String>,
-    /// Error message of a failed run.
-    pub error: Option<String>,
+    pub error: Option<ErrorObject>,
     /// From the request to the end.
     pub duration_ms: Option<u64>,
     /// US dollars.
@@ -37,15 +36,15 @@ pub(crate) struct RunTimeline {
     /// Turns of the model.
     pub turns: Option<u64>,
     /// By kind: `input`, `output`, `cache_read`, `cache_creation`.
-    pub tokens: BTreeMap<String, u64>,
-    /// Milliseconds by phase of the run, in order.
-    pub timing_ms: Map<String, Value>,
+    pub tokens: TokenCounts,
+    /// Milliseconds by phase of the run, such as `queue_ms`, in order.
+    pub timing: Map<String, Value>,
     /// The steps in order.
     pub steps: Vec<TimelineStep>,
 }
 
 /// A step of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TimelineStep {
     /// Start of the step.
     pub time: Timestamp,
@@ -56,16 +55,27 @@ pub(crate) struct TimelineStep {
     pub about: String,
     /// Duration; `None` until the step ends, and for events without duration.
     pub duration_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_use_id: Option<String>,
     /// The native subagent that made the step, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
 }
 
+impl TimelineStep {
+    fn to_object(&self) -> StepObject {
+        StepObject {
+            started_at: self.time.into(),
+            kind: self.kind.as_str().to_owned(),
+            name: self.name.clone(),
+            about: self.about.clone(),
+            duration_ms: self.duration_ms,
+            tool_use_id: self.tool_use_id.clone(),
+            within: self.within.clone(),
+        }
+    }
+}
+
 /// Kinds of steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimelineStepKind {
     /// A tool call in progress.
     Running,
@@ -79,6 +89,19 @@ pub(crate) enum TimelineStepKind {
     Subagent,
     /// Any other event.
     Event,
+}
+
+impl TimelineStepKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Tool => "tool",
+            Self::Failed => "failed",
+            Self::Denied => "denied",
+            Self::Subagent => "subagent",
+            Self::Event => "event",
+        }
+    }
 }
 
 impl RunTimeline {
@@ -98,7 +121,7 @@ impl RunTimeline {
             cost_usd: None,
             turns: None,
             tokens: BTreeMap::new(),
-            timing_ms: Map::new(),
+            timing: Map::new(),
             steps: Vec::new(),
         }
     }
@@ -119,6 +142,32 @@ impl RunTimeline {
     /// Returns a field of the caller, for example its `agent_id` or `session_id`.
     pub(crate) fn caller_field(&self, key: &str) -> Option<&str> {
         self.caller.as_ref()?.get(key)?.as_str()
+    }
+
+    /// Converts the run; steps and timing only `with_steps`.
+    pub(crate) fn to_object(&self, with_steps: bool) -> RunObject {
+        let state = match (self.ended, self.started) {
+            (Some(_), _) => RunState::Ended,
+            (None, Some(_)) => RunState::Running,
+            (None, None) => RunState::Queued,
+        };
+        RunObject {
+            state,
+            caller: self.caller.clone().and_then(|caller| serde_json::from_value(caller).ok()),
+            session_id: self.session_id.clone(),
+            agent_transcript_path: self.transcript.clone(),
+            started_at: self.started.map(Into::into),
+            ended_at: self.ended.map(Into::into),
+            outcome: self.outcome.clone(),
+            error: self.error.clone(),
+            duration_ms: self.duration_ms,
+            cost_usd: self.cost_usd.map(Into::into),
+            turns: self.turns,
+            tokens: self.tokens.clone(),
+            steps: with_steps.then(|| self.steps.iter().map(TimelineStep::to_object).collect()),
+            timing: with_steps.then(|| self.timing.clone()),
+            ..RunObject::new(self.run_id, &self.agent, self.queued)
+        }
     }
 
     fn apply(&mut self, event: &RecordedEvent) {
@@ -169,12 +218,13 @@ impl RunTimeline {
     fn apply_end(&mut self, event: &RecordedEvent) {
         self.ended = Some(event.time);
         self.outcome = event.text("outcome").map(str::to_owned);
-        self.error = event.text("error").map(str::to_owned);
+        let error = event.fields.get("error").cloned();
+        self.error = error.and_then(|error| serde_json::from_value(error).ok());
         self.duration_ms = event.duration_ms();
         self.cost_usd = event.number("cost_usd");
         self.turns = event.fields.get("turns").and_then(Value::as_u64);
-        let timing = event.fields.get("timing_ms").and_then(Value::as_object);
-        self.timing_ms = timing.cloned().unwrap_or_default();
+        let timing = event.fields.get("timing").and_then(Value::as_object);
+        self.timing = timing.cloned().unwrap_or_default();
         let tokens = event.fields.get("tokens").and_then(Value::as_object);
         let counted = tokens.into_iter().flatten();
         self.tokens =

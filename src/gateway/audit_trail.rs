@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::error::GatewayError;
 use super::gateway::RequestIdentity;
 use crate::audit::{AuditBatcher, AuditEntry, AuditLog, AuditOptions};
-use crate::identity::Caller;
+use crate::identity::{Caller, KnownBy};
 use crate::jsonrpc::LineJson;
 use crate::policy::{Decision, Verdict};
 use crate::telemetry::{CallOutcome, CallSample, Metrics};
@@ -161,13 +161,10 @@ impl AuditTrail {
         let latency = draft.started.elapsed();
         self.count(&draft, result, latency);
         let mut line = AuditEntry::new(draft.operation);
-        if let Some(caller) = draft.caller {
-            line.agent = Some(caller.name);
-            line.known_by = Some(caller.known_by);
-        }
+        line.caller = draft.caller;
         line.server = draft.server;
         line.tool = draft.tool;
-        line.latency_us = u64::try_from(latency.as_micros()).ok();
+        line.duration = Some(latency);
         line.request_bytes = Some(draft.request_bytes as u64);
         line.call_id = draft.call_id;
         line.run_id = draft.run;
@@ -175,8 +172,9 @@ impl AuditTrail {
         match result {
             Ok(answer) => line.response_bytes = Some(size(answer) as u64),
             Err(error) => {
-                line.error = Some(error.code().to_owned());
-                line.agent = line.agent.or(draft.claimed);
+                line.code = Some(error.code().to_owned());
+                let claimed = draft.claimed.map(|name| Caller::new(name, KnownBy::Asserted));
+                line.caller = line.caller.or(claimed);
                 line.reason = Some(error.audit_message());
                 if draft.verdict.is_none() && is_denial(error) {
                     line.decision = Some(Decision::Deny);

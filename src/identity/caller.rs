@@ -1,27 +1,7 @@
 //! The identity of a caller: name and how it is known.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
+pub use crate::api::{Caller, KnownBy};
 use crate::util::{RESERVED_MAIN, one_line, shorten};
-
-/// The agent or client that makes a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Caller {
-    /// Name that `allowed_callers` and the gateway's rules are checked against.
-    pub name: String,
-    pub known_by: KnownBy,
-    /// The Claude Code session of the call, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<String>,
-    /// The instance of a native subagent; absent for the main agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent_id: Option<String>,
-    /// The call's id in Claude Code, equal to the one in hooks and transcripts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_use_id: Option<String>,
-}
 
 impl Caller {
     /// Returns a caller without session and call id.
@@ -51,33 +31,5 @@ impl Caller {
             KnownBy::Pipe | KnownBy::Attested | KnownBy::Token => true,
             KnownBy::Asserted | KnownBy::Fallback => false,
         }
-    }
-}
-
-/// Sources of a caller's name, most reliable first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KnownBy {
-    /// The pipe of a subagent's own process.
-    Pipe,
-    /// An attestation of this call by a hook of Claude Code.
-    Attested,
-    /// The bearer token, which was created for this name.
-    Token,
-    /// The caller's own claim (`agent_id`, `--caller`).
-    Asserted,
-    /// The configured default, because nothing identifies the caller.
-    Fallback,
-}
-
-impl fmt::Display for KnownBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pipe => "known by its pipe",
-            Self::Attested => "attested",
-            Self::Token => "known by its token",
-            Self::Asserted => "as it says itself",
-            Self::Fallback => "as nothing says otherwise",
-        })
     }
 }

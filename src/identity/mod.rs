@@ -21,4 +21,4 @@ pub(crate) use attestation_registry::{AttestationChannel, AttestationError, Atte
 pub(crate) use hook_client::send_attestation;
 pub(crate) use hook_listener::HookListener;
 pub(crate) use rendezvous::{claude_ancestor, runtime_dir};
-pub(crate) use token_store::{TokenEntry, TokenRejection, TokenStore};
+pub(crate) use token_store::{TokenEntry, TokenError, TokenRejection, TokenStore};

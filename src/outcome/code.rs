@@ -90,30 +90,6 @@ impl Code {
             Self::StoreUnavailable => "STORE_UNAVAILABLE",
         }
     }
-
-    /// Returns the exit status of `adjutant run`.
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::ClaudeFailed => 1,
-            Self::InvalidArgument => 2,
-            Self::AgentNotFound
-            | Self::AgentInvalid
-            | Self::CallerNotAllowed
-            | Self::IdentityMismatch => 3,
-            Self::SpawnFailed
-            | Self::SandboxUnavailable
-            | Self::ServerUnavailable
-            | Self::AuditUnavailable
-            | Self::StoreUnavailable => 4,
-            Self::BudgetExceeded | Self::MaxTurns => 5,
-            Self::OutputInvalid => 6,
-            // EX_TEMPFAIL of sysexits.h.
-            Self::SessionBusy | Self::TooManyRuns | Self::Interrupted => 75,
-            // The exit status of `timeout`, and of a shell command ended by SIGINT.
-            Self::Timeout => 124,
-            Self::Cancelled => 130,
-        }
-    }
 }
 
 impl fmt::Display for Code {

@@ -1,15 +1,15 @@
 //! Report of a run: the source of the MCP result, the terminal output, the event log entry and the exit
 //! status.
 
-use serde::Serialize;
 use serde_json::Value;
 
 use super::code::Code;
 use super::validate::Mismatch;
+use crate::api::{DenialObject, ErrorObject, ReportObject};
 use crate::util::RunId;
 
 /// Result and statistics of one call.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Report {
     /// Name as the caller wrote it.
     pub agent: String,
@@ -29,22 +29,57 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug)]
 pub enum Outcome {
     Answered(Answer),
     Failed(Failure),
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     pub text: String,
     /// Validated JSON value, if the agent has an output contract.
     pub output: Option<Value>,
 }
 
+impl Report {
+    pub(crate) fn to_object(&self) -> ReportObject {
+        let mut object = ReportObject {
+            result: None,
+            agent: self.agent.clone(),
+            error: None,
+            duration_ms: self.duration_ms,
+            output: None,
+            partial: None,
+            session_id: self.session_id.clone(),
+            cost_usd: self.cost_usd.map(Into::into),
+            turns: self.turns,
+            run_id: self.run_id,
+            denials: self.denials.iter().map(Denial::to_object).collect(),
+            note: (!self.notes.is_empty()).then(|| self.notes.join(" ")),
+        };
+        match &self.outcome {
+            Outcome::Answered(answer) => {
+                object.result = Some(answer.text.clone());
+                object.output.clone_from(&answer.output);
+            }
+            Outcome::Failed(failure) => {
+                object.error = Some(failure.to_object());
+                object.partial.clone_from(&failure.partial);
+            }
+        }
+        object
+    }
+}
+
+impl Denial {
+    pub(crate) fn to_object(&self) -> DenialObject {
+        DenialObject { tool: self.tool.clone(), rule: self.rule.clone() }
+    }
+}
+
 /// Failure of a call: code, reason and remedy.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     pub code: Code,
     /// Reason: one sentence without a full stop.
@@ -54,7 +89,6 @@ pub struct Failure {
     /// Text of the agent before the failure; never a valid answer.
     pub partial: Option<String>,
     /// Differences between an invalid answer and its schema.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Mismatch>,
 }
 
@@ -80,26 +114,21 @@ impl Failure {
 
     /// Formats as `CODE: reason. Remedy.`
     pub fn full_message(&self) -> String {
-        let message = self.message.trim_end_matches('.');
-        let end = if self.help.ends_with('?') { "" } else { "." };
-        format!("{}: {message}. {}{end}", self.code, capitalize(&self.help))
+        format!("{}: {}", self.code, self.to_object().sentences())
+    }
+
+    pub(crate) fn to_object(&self) -> ErrorObject {
+        let mismatches = self.errors.iter().map(Mismatch::to_object).collect();
+        let help = Some(self.help.clone());
+        ErrorObject { help, mismatches, ..ErrorObject::new(self.code.as_str(), &self.message) }
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     pub tool: String,
     /// The missing rule, or the reason of the denial.
     pub rule: String,
-}
-
-fn capitalize(text: &str) -> String {
-    let text = text.trim_end_matches('.');
-    let mut characters = text.chars();
-    match characters.next() {
-        Some(first) => first.to_uppercase().chain(characters).collect(),
-        None => String::new(),
-    }
 }
 
 #[cfg(test)]

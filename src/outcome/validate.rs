@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::json_answer::extract_json;
+use crate::api::MismatchObject;
 use crate::catalog::compile_schema;
 use crate::util::{one_line, shorten};
 
@@ -63,6 +64,13 @@ pub struct Mismatch {
     pub path: String,
     pub expected: String,
     pub found: String,
+}
+
+impl Mismatch {
+    pub(crate) fn to_object(&self) -> MismatchObject {
+        let Self { path, expected, found } = self.clone();
+        MismatchObject { path, expected, found }
+    }
 }
 
 impl Validator {

@@ -13,6 +13,7 @@ mod gateway_rules_parse;
 mod permission_rules;
 #[cfg(test)]
 mod test_support;
+mod tool_call;
 mod verdict;
 
 pub use gateway_decision::evaluate;
@@ -25,4 +26,5 @@ pub(crate) use builtin_tools::runs_commands;
 pub(crate) use delegation_decision::{DelegationRule, evaluate_delegation};
 pub(crate) use fallback_agent::{FallbackError, resolve_caller};
 pub(crate) use gateway_rules::{RuleProblem, unknown_servers};
-pub(crate) use verdict::{Decision, Verdict};
+pub(crate) use tool_call::{CallDecision, call_patterns, evaluate_call};
+pub(crate) use verdict::{Decision, Rule, Verdict};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::api::DecisionWord;
 use crate::util::{one_line, shorten};
 
 /// Ordered by strictness, so that `max` combines two decisions.
@@ -21,6 +22,15 @@ impl Decision {
         match self {
             Self::Allow => "allow",
             Self::Deny => "deny",
+        }
+    }
+}
+
+impl From<Decision> for DecisionWord {
+    fn from(decision: Decision) -> Self {
+        match decision {
+            Decision::Allow => Self::Allow,
+            Decision::Deny => Self::Deny,
         }
     }
 }

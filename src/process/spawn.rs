@@ -88,7 +88,7 @@ fn spawn_supervisor(
     let mut command = Command::new(hidden_commands::supervisor_program());
     command
         .arg0("adjutant")
-        .args(["__keep", &spec.label, &spec.run.to_string()])
+        .args(["__keep", &spec.label, &spec.run.simple().to_string()])
         .args(agent_option(spec))
         .env_clear()
         .current_dir("/")
@@ -125,7 +125,7 @@ async fn request_spawn(
 /// Returns the environment with `ADJUTANT_RUN`, by which remaining processes are found after a crash.
 fn marked_environment(spec: &ProcessSpec) -> Vec<(OsString, OsString)> {
     let asked = spec.environment.iter().filter(|(name, _)| name != env_vars::ADJUTANT_RUN).cloned();
-    let marker = (env_vars::ADJUTANT_RUN.into(), spec.run.to_string().into());
+    let marker = (env_vars::ADJUTANT_RUN.into(), spec.run.simple().to_string().into());
     asked.chain([marker]).collect()
 }
 

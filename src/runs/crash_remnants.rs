@@ -19,6 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Something that was left by a crash and is now removed.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a few values per start-up")]
 pub enum CrashRemnant {
     /// An entry of the registry whose server is dead.
     Run(RunEntry),
@@ -205,7 +206,7 @@ mod tests {
 
         fn marked(run: RunId) -> Self {
             Self::start(
-                Command::new("sh").args(["-c", "read line"]).env("ADJUTANT_RUN", run.to_string()),
+                Command::new("sh").args(["-c", "read line"]).env("ADJUTANT_RUN", run.simple().to_string()),
             )
         }
 
@@ -227,7 +228,7 @@ mod tests {
         fs::write(dir.path().join("__keep"), "read line\n").unwrap();
         let (kept, orphaned) = (RunId::new(), RunId::new());
         let mut keeper = Command::new("sh");
-        keeper.args(["__keep", "x", &kept.to_string()]).current_dir(dir.path());
+        keeper.args(["__keep", "x", &kept.simple().to_string()]).current_dir(dir.path());
         let _keeper = Shell::start(&mut keeper);
         let shells: Vec<Shell> = (0..10).map(|_| Shell::marked(kept)).collect();
         let orphan = Shell::marked(orphaned);
@@ -255,7 +256,7 @@ mod tests {
         let registry = RunRegistry::at(data.path());
         let run = RunId::new();
         let posting = registry.register(run, "a", "main").unwrap();
-        let file = data.path().join(format!("runs/{run}.json"));
+        let file = data.path().join(format!("runs/{}.json", run.simple()));
         let mut entry: serde_json::Value =
             serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         entry["server"]["started"] = "before".into();

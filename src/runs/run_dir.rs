@@ -18,7 +18,7 @@ pub struct RunDir {
 impl RunDir {
     /// Creates `tmp/<run>` below the data directory; fails if the directory exists.
     pub fn create(data_dir: &Path, run: RunId) -> io::Result<Self> {
-        Ok(Self { dir: OwnedDir::create(&data_dir.join(TMP_DIR), &run.to_string())? })
+        Ok(Self { dir: OwnedDir::create(&data_dir.join(TMP_DIR), &run.simple().to_string())? })
     }
 
     pub fn path(&self) -> &Path {
@@ -60,7 +60,7 @@ mod tests {
     fn i4_an_existing_directory_is_never_reused() {
         let data = tempfile::tempdir().unwrap();
         let run = RunId::new();
-        let planted = data.path().join("tmp").join(run.to_string());
+        let planted = data.path().join("tmp").join(run.simple().to_string());
         fs::create_dir_all(planted.join("x")).unwrap();
         assert!(RunDir::create(data.path(), run).is_err());
     }
@@ -69,7 +69,7 @@ mod tests {
     fn only_unlocked_run_directories_are_removed() {
         let data = tempfile::tempdir().unwrap();
         let held = RunDir::create(data.path(), RunId::new()).unwrap();
-        let stale = data.path().join("tmp").join(RunId::new().to_string());
+        let stale = data.path().join("tmp").join(RunId::new().simple().to_string());
         fs::create_dir(&stale).unwrap();
         fs::write(stale.join("left"), "").unwrap();
         fs::create_dir(data.path().join("tmp/somebody-elses")).unwrap();

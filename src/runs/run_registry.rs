@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
+use crate::api::{Caller, RunObject, RunState};
 use crate::process::{ProcessHandle, ProcessIdentity};
 use crate::store::{LiveDir, LiveFile, remove_file, write_volatile};
 use crate::util::{Mutex, RunId, Timestamp, now};
@@ -45,6 +46,9 @@ pub struct RunEntry {
     /// Expected path of the transcript, if known when the run was registered.
     #[serde(default)]
     pub transcript: Option<PathBuf>,
+    /// The caller; `None` if an earlier version wrote the entry, and for idle processes.
+    #[serde(default)]
+    pub called_by: Option<Box<Caller>>,
     /// True for an idle process of the pool, which is not a run.
     #[serde(default)]
     pub idle: bool,
@@ -66,6 +70,25 @@ impl RunEntry {
     pub fn is_alive(&self) -> bool {
         self.server.as_ref().is_some_and(ProcessIdentity::is_alive)
     }
+
+    pub(crate) fn to_object(&self) -> RunObject {
+        let state = match (self.idle, self.pid) {
+            (true, _) => RunState::Kept,
+            (false, Some(_)) => RunState::Running,
+            (false, None) => RunState::Queued,
+        };
+        let transcript = self.transcript.as_deref();
+        RunObject {
+            state,
+            caller: self.called_by.as_deref().cloned(),
+            agent_transcript_path: transcript.map(|path| path.to_string_lossy().into_owned()),
+            cost_usd: Some(self.progress.cost_usd.into()),
+            turns: Some(self.progress.turns.into()),
+            pid: self.pid,
+            doing: Some(self.progress.doing.clone()),
+            ..RunObject::new(self.run, &self.agent, self.since)
+        }
+    }
 }
 
 /// The run registry of one project.
@@ -85,16 +108,16 @@ impl RunRegistry {
         self.add_entry(new_entry(run, agent, caller, "waiting"))
     }
 
-    /// Registers a run whose transcript path is known before the start.
+    /// Registers a run; its transcript path is known before the start if it has one.
     pub fn register_with_transcript(
         &self,
         run: RunId,
         agent: &str,
-        caller: &str,
-        transcript: PathBuf,
+        caller: &Caller,
+        transcript: Option<PathBuf>,
     ) -> io::Result<RunRegistration> {
-        let entry = new_entry(run, agent, caller, "waiting");
-        self.add_entry(RunEntry { transcript: Some(transcript), ..entry })
+        let entry = new_entry(run, agent, &caller.name, "waiting");
+        self.add_entry(RunEntry { transcript, called_by: Some(Box::new(caller.clone())), ..entry })
     }
 
     /// Registers an idle process of the pool; `doing` says which call it waits for.
@@ -114,7 +137,7 @@ impl RunRegistry {
 
     fn add_entry(&self, entry: RunEntry) -> io::Result<RunRegistration> {
         let run = entry.run;
-        let file = self.entries.register(&run.to_string(), &entry);
+        let file = self.entries.register(&run.simple().to_string(), &entry);
         let file = RegisteredEntry {
             file: Some(file.map_err(|error| self.unavailable("written", &error))?),
             entry,
@@ -149,7 +172,7 @@ impl RunRegistry {
 
     /// Removes the entry of a run and its stop request.
     pub(crate) fn remove(&self, run: RunId) {
-        let _ = self.entries.remove(&run.to_string());
+        let _ = self.entries.remove(&run.simple().to_string());
         let _ = remove_file(&self.stop_path(run));
     }
 
@@ -162,11 +185,11 @@ impl RunRegistry {
     }
 
     fn entry_path(&self, run: RunId) -> PathBuf {
-        self.entries.path(&run.to_string(), "json")
+        self.entries.path(&run.simple().to_string(), "json")
     }
 
     fn stop_path(&self, run: RunId) -> PathBuf {
-        self.entries.path(&run.to_string(), "stop")
+        self.entries.path(&run.simple().to_string(), "stop")
     }
 }
 
@@ -182,6 +205,7 @@ fn new_entry(run: RunId, agent: &str, caller: &str, doing: &str) -> RunEntry {
         supervisor: None,
         server: ProcessIdentity::current(),
         transcript: None,
+        called_by: None,
         idle: false,
     }
 }

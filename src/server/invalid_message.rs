@@ -134,7 +134,7 @@ mod tests {
         let entry = rejection_entry(&refused, None).unwrap();
         assert_eq!(entry.operation, "execute_tool");
         assert_eq!((entry.server.as_deref(), entry.tool.as_deref()), (Some("s"), Some("t")));
-        assert_eq!(entry.error.as_deref(), Some("PARSE_ERROR"));
+        assert_eq!(entry.code.as_deref(), Some("PARSE_ERROR"));
         let other = br#"{"id":1,"method":"prompts/get","params":{"name":"x"}"#;
         assert!(rejection_entry(&InvalidMessage::parse_error(other, "x"), None).is_none());
     }

@@ -17,4 +17,5 @@ mod tools;
 pub use http::{HealthProbe, HttpOptions, HttpServer, HttpShutdown};
 
 pub(crate) use http::{HttpError, TlsFiles};
+pub(crate) use serve::ServeError;
 pub(crate) use serve::{AgentServer, serve_gateway_http, serve_gateway_stdio};

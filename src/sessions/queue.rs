@@ -10,6 +10,7 @@ use std::{fmt, fs, io};
 use serde::{Deserialize, Serialize};
 
 use super::session_name::SessionName;
+use crate::api::SessionHolder;
 use crate::store::{FileLock, LockError, create_private_dir, remove_file, write_volatile};
 use crate::util::{RunId, Timestamp, now};
 
@@ -34,6 +35,14 @@ pub struct TicketHolder {
 impl TicketHolder {
     pub(crate) fn this_process(run: Option<RunId>) -> Self {
         Self { process: std::process::id(), since: now(), run, is_idle: false }
+    }
+
+    pub(crate) fn to_object(&self) -> SessionHolder {
+        SessionHolder {
+            pid: (self.process != 0).then_some(self.process),
+            since_at: self.since.into(),
+            run_id: self.run,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
 use super::session_name::{SessionKey, SessionName, parsed};
+use crate::api::SessionObject;
 use crate::util::{AgentName, RunId, Timestamp};
 
 /// One conversation of one agent.
@@ -56,6 +57,30 @@ impl Session {
     pub fn name(&self) -> SessionName {
         SessionName { agent: self.agent.clone(), key: self.key.clone() }
     }
+
+    pub(crate) fn to_object(&self) -> SessionObject {
+        SessionObject {
+            agent: self.agent.to_string(),
+            key: self.key.to_string(),
+            state: match self.state {
+                SessionState::Starting => "starting".to_owned(),
+                SessionState::Ready => "ready".to_owned(),
+            },
+            session_id: self.session_id.to_string(),
+            turns: self.turns,
+            cost_usd: self.cost_usd.into(),
+            created_at: self.created.into(),
+            last_used_at: self.last_used.into(),
+            last_run_id: self.last_run,
+            folder: self.folder.clone(),
+            config_dir: self.config_dir.clone(),
+            contract: self.contract.clone(),
+            replaces: self.replaces.map(|id| id.to_string()),
+            in_use_by: None,
+            agent_transcript_path: None,
+            messages: None,
+        }
+    }
 }
 
 /// How far a conversation has come.
@@ -69,8 +94,9 @@ pub enum SessionState {
     Ready,
 }
 
+/// Stored ids have no hyphens.
 fn as_text<S: Serializer>(run: &RunId, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(run)
+    serializer.collect_str(&run.simple())
 }
 
 fn non_negative<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {

@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::session::Session;
+use crate::api::MessageObject;
 use crate::store::{create_private_dir, real_path, write_atomic};
-use crate::util::{Timestamp, shorten, strip_control_chars};
+use crate::util::{Timestamp, shorten};
 
 /// Limit of the bytes read from the end of a transcript.
 const MAX_READ_BYTES: u64 = 8 << 20;
@@ -21,7 +21,7 @@ const MAX_DIR_NAME_CHARS: usize = 200;
 const MAX_MESSAGE_CHARS: usize = 4_000;
 
 /// One message of the caller or of the agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TranscriptMessage {
     pub speaker: Speaker,
     /// Time of the message, if the transcript has it.
@@ -30,12 +30,24 @@ pub(crate) struct TranscriptMessage {
     pub text: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaker {
     /// The caller of the agent.
     Caller,
     Agent,
+}
+
+impl TranscriptMessage {
+    pub(crate) fn to_object(&self) -> MessageObject {
+        MessageObject {
+            speaker: match self.speaker {
+                Speaker::Caller => "caller".to_owned(),
+                Speaker::Agent => "agent".to_owned(),
+            },
+            time: self.at.map(Into::into),
+            text: self.text.clone(),
+        }
+    }
 }
 
 /// Returns the transcript of a session, if it exists.
@@ -183,11 +195,7 @@ fn parse_message(line: &str) -> Option<TranscriptMessage> {
     let speaker = speaker(&line)?;
     let text = message_text(line.pointer("/message/content")?)?;
     let at = line.get("timestamp").and_then(Value::as_str).and_then(|at| at.parse().ok());
-    Some(TranscriptMessage {
-        speaker,
-        at,
-        text: shorten(&strip_control_chars(&text), MAX_MESSAGE_CHARS),
-    })
+    Some(TranscriptMessage { speaker, at, text: shorten(&text, MAX_MESSAGE_CHARS) })
 }
 
 fn speaker(line: &Value) -> Option<Speaker> {

@@ -1,9 +1,11 @@
 //! Agent names and run ids, parsed once at the edge and trusted afterwards.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -104,11 +106,30 @@ impl RunId {
     pub fn new() -> Self {
         Self(Uuid::now_v7())
     }
+
+    /// Formats the id without hyphens, as in names of files, in the environment of a process and in stored documents.
+    pub(crate) fn simple(self) -> impl fmt::Display {
+        self.0.simple()
+    }
 }
 
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.as_simple())
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+impl JsonSchema for RunId {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "RunId".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" })
     }
 }
 

@@ -24,12 +24,13 @@ fn similarity(wanted: &str, candidate: &str) -> f64 {
     if contained { alike.max(0.9) } else { alike }
 }
 
-/// Replaces control characters and line breaks by spaces and collapses white space.
+/// Removes escape sequences, replaces control characters and line breaks by spaces, and collapses white space.
 pub(crate) fn one_line(text: &str) -> String {
     if text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return text.to_owned();
     }
-    let spaced: String = text.chars().map(|c| if is_control(c) { ' ' } else { c }).collect();
+    let spaced: String =
+        strip_escape_sequences(text).chars().map(|c| if is_control(c) { ' ' } else { c }).collect();
     spaced.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -48,9 +49,37 @@ pub(crate) fn shorten_cow(text: &str, max_chars: usize) -> Cow<'_, str> {
     Cow::Owned(short)
 }
 
-/// Removes control characters that could move a terminal's cursor or forge a line; tabs and line feeds stay.
+/// Removes escape sequences, and control characters that could move a terminal's cursor or forge a line; tabs and line
+/// feeds stay.
 pub(crate) fn strip_control_chars(text: &str) -> String {
+    let text = strip_escape_sequences(text);
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !is_control(*c)).collect()
+}
+
+/// Removes control sequences (ECMA-48 CSI) with their parameters, such as colours and cursor movements.
+///
+/// Of other escape sequences, only the control characters are removed by the callers. Their text stays visible:
+/// otherwise it would be a way to hide a part of a command from the person who reads it.
+fn strip_escape_sequences(text: &str) -> Cow<'_, str> {
+    const CSI: char = '\u{9b}';
+    if !text.contains(['\u{1b}', CSI]) {
+        return Cow::Borrowed(text);
+    }
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let mut sequence = rest.clone();
+        if c == CSI || (c == '\u{1b}' && sequence.next() == Some('[')) {
+            let is_parameter = |c: &char| matches!(c, ' '..='?');
+            let end = sequence.find(|c| !is_parameter(c));
+            if matches!(end, Some('@'..='~')) {
+                rest = sequence;
+                continue;
+            }
+        }
+        kept.push(c);
+    }
+    Cow::Owned(kept)
 }
 
 /// Returns true for control characters, line separators and bidirectional formatting characters.
@@ -78,7 +107,8 @@ mod tests {
 
     #[test]
     fn control_characters_are_removed() {
-        assert_eq!(strip_control_chars("a\u{1b}[2Jb\nc"), "a[2Jb\nc");
+        assert_eq!(strip_control_chars("a\u{1b}[2Jb\nc\u{9b}1;31md"), "ab\ncd");
+        assert_eq!(strip_control_chars("\u{1b}]0;title\u{7}\u{1b}[1\nx"), "]0;title[1\nx");
         assert_eq!(one_line("a\r\nb\u{1b}c"), "a b c");
     }
 }

@@ -83,7 +83,9 @@ fn allow_for_run_covers_later_calls_of_the_run(version: &str) {
     let wanted =
         [("approval_question", ""), ("approval", "allow_for_run"), ("approval", "allowed_for_run")];
     assert_eq!(seen, wanted);
-    assert!(lines.iter().all(|line| line["agent"] == "toucher" && line["run_id"].is_string()));
+    assert!(
+        lines.iter().all(|line| line["caller"]["name"] == "toucher" && line["run_id"].is_string())
+    );
 }
 
 #[test]

@@ -150,23 +150,24 @@ fn g6_orders_to_or_from_a_subagent_stay_denied_and_are_attributed(version: &str)
     assert!(fixture.all_requests_text().contains("No such tool available"), "it was never offered");
 }
 
-/// Escape sequences in an answer are removed on a terminal and kept in a pipe.
+/// Escape sequences in an answer are removed, also in a pipe, unless `--raw` asks for them.
 #[test]
-fn b3_escape_sequences_are_removed_on_a_terminal() {
+fn b3_escape_sequences_are_removed() {
     let context = TestContext::new();
     context.agent("fetcher", FETCHER);
     let prompt = "FAKE result safe\u{1b}]0;owned\u{7}\u{1b}[2J and \u{202e}sound";
     let mut command = context.adjutant(["run", "fetcher", prompt]);
     command.env("ADJUTANT_CLAUDE", fake_claude());
     let piped = command.output().unwrap();
-    assert_eq!(
-        String::from_utf8(piped.stdout).unwrap(),
-        "safe\u{1b}]0;owned\u{7}\u{1b}[2J and \u{202e}sound\n"
-    );
+    assert_eq!(String::from_utf8(piped.stdout).unwrap(), "safe]0;owned and sound\n");
+    let mut raw = context.adjutant(["run", "fetcher", prompt, "--raw"]);
+    let raw = raw.env("ADJUTANT_CLAUDE", fake_claude()).output().unwrap();
+    let written = "safe\u{1b}]0;owned\u{7}\u{1b}[2J and \u{202e}sound\n";
+    assert_eq!(String::from_utf8(raw.stdout).unwrap(), written);
 
     let shown = PseudoTerminal::run(command).output_until_exit();
     let (answer, _) = shown.split_once("\r\n").expect("a line");
-    assert_eq!(answer, "safe]0;owned[2J and sound");
+    assert_eq!(answer, "safe]0;owned and sound");
     assert!(
         !shown.contains("\u{1b}]0;") && !shown.contains("\u{1b}[2J") && !shown.contains('\u{202e}')
     );

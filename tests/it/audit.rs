@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use adjutant::audit::{AuditEntry, AuditLog, AuditOptions};
+use adjutant::identity::{Caller, KnownBy};
 use serde_json::Value;
 
 use crate::support::TestContext;
@@ -27,7 +28,7 @@ fn audit_log_path(context: &TestContext) -> PathBuf {
 fn sample_entry(number: usize) -> AuditEntry {
     let mut line =
         AuditEntry::new("execute_tool").with_target("db", Some(&format!("tool_{number}")));
-    line.agent = Some("dev".to_owned());
+    line.caller = Some(Caller::new("dev", KnownBy::Pipe));
     line
 }
 
@@ -129,7 +130,7 @@ fn audit_filters_entries_and_strips_escapes() {
     let log = AuditLog::open(&audit_log_path(&context), AuditOptions::default());
     (0..3).for_each(|number| log.write(&sample_entry(number)).expect("a line"));
     let mut hostile = sample_entry(9);
-    hostile.agent = Some("x\u{1b}[2J\n#99 forged".to_owned());
+    hostile.caller = Some(Caller::new("x\u{1b}[2J\n#99 forged", KnownBy::Asserted));
     log.write(&hostile).expect("a line");
     let shown = context.run(["audit", "--agent", "dev", "--limit", "2"]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -180,9 +181,8 @@ fn the_audit_page_documents_every_field_and_the_output_of_verify() {
     let rules = adjutant::policy::GatewayRules::deny_all(Path::new("rules.json"));
     let mut full = sample_entry(0)
         .with_verdict(std::sync::Arc::new(adjutant::policy::evaluate(&rules, "dev", "db", None)));
-    full.known_by = Some(adjutant::identity::KnownBy::Pipe);
-    full.latency_us = Some(1);
-    full.error = Some("TIMEOUT".to_owned());
+    full.duration = Some(Duration::from_millis(1));
+    full.code = Some("TIMEOUT".to_owned());
     (full.request_bytes, full.response_bytes) = (Some(1), Some(2));
     full.run_id = Some(adjutant::util::RunId::new());
     full.call_id = Some("toolu_1".to_owned());
@@ -191,7 +191,7 @@ fn the_audit_page_documents_every_field_and_the_output_of_verify() {
     let text = fs::read_to_string(audit_log_path(&context)).expect("the log");
     let stored: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
     let fields = stored.as_object().expect("an object");
-    assert_eq!(fields.len(), 19, "{stored}");
+    assert_eq!(fields.len(), 18, "{stored}");
     for field in fields.keys() {
         assert!(page.contains(&format!("`{field}`")), "the page does not name `{field}`");
     }

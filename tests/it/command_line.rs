@@ -1,4 +1,4 @@
-//! The command line: its documentation page, exit codes and shell completion.
+//! The command line: its documentation page and shell completion. Exit codes are in `exit_codes.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,6 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use adjutant::outcome::Code;
 use test_case::test_case;
 
 use crate::support::TestContext;
@@ -52,21 +51,9 @@ fn the_page_documents_every_environment_variable() {
     }
 }
 
-#[test]
-fn the_page_documents_the_exit_code_of_every_error() {
-    let page = documentation_page();
-    for code in Code::ALL {
-        let named = |line: &&str| line.contains(&format!("`{code}`"));
-        let row = page.lines().find(named).unwrap_or_else(|| panic!("no row has `{code}`"));
-        assert!(
-            row.starts_with(&format!("| {} |", code.exit_code())),
-            "`{code}` is not in its row: {row}"
-        );
-    }
-}
-
 #[test_case(&["--help"], 0)]
 #[test_case(&["--version"], 0)]
+#[test_case(&[], 2; "no command")]
 #[test_case(&["no-such-command"], 2)]
 #[test_case(&["completions"], 2; "an argument is missing")]
 #[test_case(&["--root", "no-such-folder", "completions", "bash"], 2; "no such project")]

@@ -35,6 +35,7 @@ const COMMANDS: &[(&str, &str, Expected)] = &[
     ("auth logout", "files", Refused),
     ("auth status", "", Allowed),
     ("check", "", Allowed),
+    ("check", "--fix", Refused),
     ("completions", "bash", Allowed),
     ("costs", "", Allowed),
     ("demo", "--scripted", Refused),

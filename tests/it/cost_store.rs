@@ -145,9 +145,9 @@ fn f4_a_killed_server_has_recorded_each_answered_run_exactly_once() {
         told.insert(session, 1 + server.count_responses_after_exit(&ids[1..]));
     }
     let costs = report(&context.run(["costs", "--by", "session", "--json"]));
-    let rows = costs["rows"].as_array().unwrap();
+    let rows = costs.as_array().unwrap();
     for (session, answered) in told {
-        let row = rows.iter().find(|row| row["session"] == session.as_str());
+        let row = rows.iter().find(|row| row["session_id"] == session.as_str());
         let cents = row.and_then(|row| row["cost_usd"].as_f64()).unwrap_or_default() * 100.0;
         let answered = f64::from(u32::try_from(answered).unwrap());
         assert!(cents > answered - 1e-6, "{session}: {cents} cents for {answered} answers");

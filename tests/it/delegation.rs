@@ -6,7 +6,7 @@ use test_case::test_case;
 
 use crate::support::claude_context::{ClaudeContext, NEW, OLD, report, wait_for_servers_script};
 use crate::support::mcp::result_text;
-use crate::support::text::mask;
+use crate::support::text::{error_text, mask};
 use crate::support::wait::wait_until;
 
 const FETCHER: &str = "---
@@ -34,7 +34,7 @@ fn an_agent_may_do_what_the_projects_settings_deny(version: &str) {
     let report = fixture.run("fetcher", &script);
     assert_eq!(report["result"], "the page says 4711");
     assert_eq!(report["agent"], "fetcher");
-    assert!(report["duration_ms"].is_u64() && report["denials"] == json!([]), "{report}");
+    assert!(report["duration_ms"].is_u64() && report.get("denials").is_none(), "{report}");
 }
 
 #[test_case(NEW)]
@@ -139,7 +139,7 @@ fn concurrent_agents_are_isolated_from_each_other() {
     let result = client.call_tool("run_subagents", json!({ "tasks": tasks }));
     let results = result["structuredContent"]["results"].as_array().expect("results").clone();
     assert_eq!(results[0]["result"], "said-by-left");
-    assert_eq!(results[1]["code"], "AGENT_NOT_FOUND");
+    assert_eq!(results[1]["error"]["code"], "AGENT_NOT_FOUND");
     assert_eq!(results[2]["result"], "said-by-right");
     for request in fixture.model.requests() {
         let body = request.body.to_string();
@@ -365,10 +365,10 @@ fn output_that_the_cli_gives_up_is_reported_with_errors_answer_and_cost(version:
 /// Asserts the machine-readable failure in report and event: errors with their paths, the last answer, the cost.
 fn assert_output_invalid(fixture: &ClaudeContext, report: &Value, answer: &str) {
     let errors = json!([{ "path": "/score", "expected": "type integer", "found": "\"high\"" }]);
-    assert_eq!(report["code"], "OUTPUT_INVALID", "{report}");
-    assert_eq!(report["errors"], errors, "{report}");
+    assert_eq!(report["error"]["code"], "OUTPUT_INVALID", "{report}");
+    assert_eq!(report["error"]["mismatches"], errors, "{report}");
     assert_eq!(report["partial"], answer, "{report}");
-    let sentence = report["error"].as_str().unwrap_or_default();
+    let sentence = &error_text(report);
     assert_eq!(
         mask(sentence),
         "OUTPUT_INVALID: the answer of `judge` is not what its file asks for: it does not fit \
@@ -376,7 +376,10 @@ fn assert_output_invalid(fixture: &ClaudeContext, report: &Value, answer: &str) 
          and the prompt in [ROOT]/agents/judge/agent.md."
     );
     let ended = fixture.events_named("RunEnded").pop().expect("the run ended");
-    assert_eq!((&ended["outcome"], &ended["errors"]), (&json!("OUTPUT_INVALID"), &errors));
+    assert_eq!(
+        (&ended["outcome"], &ended["error"]["mismatches"]),
+        (&json!("OUTPUT_INVALID"), &errors)
+    );
     assert_eq!((&ended["last_answer"], &ended["cost_usd"]), (&json!(answer), &report["cost_usd"]));
 }
 
@@ -398,9 +401,12 @@ fn a_caller_over_mcp_gets_the_validation_errors() {
     {"score": "high"}
     "#);
     let errors = json!([{ "path": "/score", "expected": "type integer", "found": "\"high\"" }]);
-    assert_eq!(answer["_meta"]["adjutant/error"]["errors"], errors, "{answer}");
+    assert_eq!(answer["_meta"]["adjutant/error"]["error"]["mismatches"], errors, "{answer}");
     let several = client.call_tool("run_subagents", json!({ "tasks": [task] }));
     let entry = &several["structuredContent"]["results"][0];
-    assert_eq!((&entry["code"], &entry["errors"]), (&json!("OUTPUT_INVALID"), &errors));
+    assert_eq!(
+        (&entry["error"]["code"], &entry["error"]["mismatches"]),
+        (&json!("OUTPUT_INVALID"), &errors)
+    );
     assert_eq!(entry["partial"], "{\"score\": \"high\"}", "{entry}");
 }

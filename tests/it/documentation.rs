@@ -204,11 +204,13 @@ fn local_links(page: &str) -> Vec<String> {
     marked.chain(quoted).filter(own).map(str::to_owned).collect()
 }
 
-/// The README and every page in `docs/`.
+/// The README and every page in `docs/` and `docs/reference/`.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
-    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    pages.extend(docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    for folder in ["docs", "docs/reference"] {
+        let docs = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        pages.extend(docs.filter(|path| path.extension().is_some_and(|name| name == "md")));
+    }
     pages.sort();
     pages
 }

@@ -31,7 +31,7 @@ fn json_of<const N: usize>(context: &TestContext, arguments: [&str; N]) -> Value
 /// Findings of `check` as `file:line code`.
 fn findings(context: &TestContext) -> Vec<String> {
     let report = json_of(context, ["check", "--json"]);
-    let found = report["diagnostics"].as_array().unwrap().iter();
+    let found = report["findings"].as_array().unwrap().iter();
     found
         .map(|d| {
             format!("{}:{} {}", d["file"].as_str().unwrap(), d["line"], d["code"].as_str().unwrap())
@@ -48,21 +48,18 @@ fn an_extension_adds_agents_and_servers_and_list_names_their_origin() {
     });
     write_extension(&context, "extensions/review-kit", servers);
     let listed = json_of(&context, ["list", "--json"]);
-    assert_eq!(listed[0]["name"], "reviewer");
-    assert_eq!(listed[0]["origin"], json!({ "extension": "review-kit" }));
+    assert_eq!(listed[0]["agent"], "reviewer");
+    assert_eq!(listed[0]["extension"], "review-kit");
     assert_eq!(listed[0]["state"], "ok", "{listed}");
     let table = context.run(["list"]);
     insta::assert_snapshot!(String::from_utf8_lossy(&table.stdout), @r"
-    ───────────────────────────────────────────────────────────
-     agent             description   callers   session   state 
-    ═══════════════════════════════════════════════════════════
-     reviewer          Reviews       main      no        ok    
-     from review-kit                                           
-    ───────────────────────────────────────────────────────────
+    AGENT            DESCRIPTION  CALLERS  SESSION  STATE
+    reviewer         Reviews      main     no       ok
+    from review-kit
     ");
     let extensions = json_of(&context, ["extensions", "list", "--json"]);
     let wanted = json!([
-        { "name": "notes", "visibility": "private" }, { "name": "tickets", "visibility": "public" }
+        { "server": "notes", "visibility": "private" }, { "server": "tickets", "visibility": "public" }
     ]);
     assert_eq!(extensions[0]["servers"], wanted, "{extensions}");
     let shown = json_of(&context, ["show", "reviewer", "--json"]).to_string();
@@ -135,7 +132,7 @@ fn a_name_conflict_is_reported_with_both_files() {
     }
     let listed = json_of(&context, ["list", "--json"]);
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
-    assert_eq!((&listed[0]["origin"], &listed[0]["state"]), (&json!("project"), &json!("ok")));
+    assert_eq!((&listed[0]["extension"], &listed[0]["state"]), (&Value::Null, &json!("ok")));
     let extensions = json_of(&context, ["extensions", "list", "--json"]);
     assert!(
         extensions.as_array().unwrap().iter().all(|each| each["servers"] == json!([])),
@@ -203,7 +200,10 @@ fn private_servers_serve_only_the_extensions_agents_and_public_ones_follow_the_r
     let report = fixture.run("reviewer", &format!("CALL mcp__own__read_text_file {book}"));
     assert_eq!(report["result"], r#"{"content":"call me Ishmael"}"#);
     let report = fixture.run("outsider", "SAY hello");
-    assert_eq!(report["code"], "SERVER_UNAVAILABLE", "an agent outside cannot have it: {report}");
+    assert_eq!(
+        report["error"]["code"], "SERVER_UNAVAILABLE",
+        "an agent outside cannot have it: {report}"
+    );
     let mut client = McpClient::connect(fixture.adjutant(["serve"]));
     let execute = |client: &mut McpClient, agent: &str, server: &str| {
         let call =
@@ -268,10 +268,10 @@ fn a_gemini_manifest_is_read_unless_there_is_an_own_manifest() {
     });
     context.write("extensions/other-kit/gemini-extension.json", manifest.to_string());
     let listed = json_of(&context, ["list", "--json"]);
-    assert_eq!(listed[0]["origin"], json!({ "extension": "other-kit" }), "{listed}");
+    assert_eq!(listed[0]["extension"], "other-kit", "{listed}");
     let extensions = json_of(&context, ["extensions", "list", "--json"]);
     let wanted = json!([
-        { "name": "wiki", "visibility": "public" }, { "name": "notes", "visibility": "private" }
+        { "server": "wiki", "visibility": "public" }, { "server": "notes", "visibility": "private" }
     ]);
     assert_eq!(extensions[0]["servers"], wanted, "{extensions}");
     let shown = json_of(&context, ["show", "reviewer", "--json"]).to_string();

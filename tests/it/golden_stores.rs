@@ -136,6 +136,73 @@ fn list(context: &TestContext) -> (Value, String) {
     (printed(&output), without_time(text(&output.stderr)))
 }
 
+/// Stored sessions as `sessions list --json` prints them.
+fn printed_sessions(list: &Value) -> Value {
+    let names =
+        [("created", "created_at"), ("last_used", "last_used_at"), ("last_run", "last_run_id")];
+    let mut list = list.clone();
+    for session in list.as_array_mut().unwrap() {
+        let session = session.as_object_mut().unwrap();
+        session.retain(|_, value| !value.is_null());
+        for (stored, printed) in names {
+            let value = session.shift_remove(stored).unwrap();
+            let value =
+                if stored == "last_run" { hyphenated(&value) } else { milliseconds(&value) };
+            session.insert(printed.to_owned(), value);
+        }
+    }
+    list
+}
+
+fn hyphenated(id: &Value) -> Value {
+    id.as_str().unwrap().parse::<uuid::Uuid>().unwrap().hyphenated().to_string().into()
+}
+
+fn milliseconds(time: &Value) -> Value {
+    let time: jiff::Timestamp = time.as_str().unwrap().parse().unwrap();
+    time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string().into()
+}
+
+/// Lines of a log as `events --json` and `audit --json` print them: those of format 1 in format 2.
+fn printed_lines(log: &str) -> Vec<Value> {
+    lines(log.as_bytes()).iter().map(printed_line).collect()
+}
+
+fn printed_line(line: &Value) -> Value {
+    if line["format"] != 1 {
+        return line.clone();
+    }
+    let mut line = line.as_object().unwrap().clone();
+    let is_event = line.contains_key("hook_event_name");
+    line["format"] = json!(2);
+    line["time"] = milliseconds(&line["time"]);
+    for key in ["run_id", "agent_id"] {
+        if let Some(id) = line.get_mut(key) {
+            *id = hyphenated(id);
+        }
+    }
+    if let Some(Value::Object(timing)) = line.shift_remove("timing_ms") {
+        let whole = |(name, time): (String, Value)| {
+            (
+                format!("{name}_ms"),
+                json!(format!("{:.0}", time.as_f64().unwrap()).parse::<u64>().unwrap()),
+            )
+        };
+        line.insert("timing".to_owned(), timing.into_iter().map(whole).collect());
+    }
+    if let Some(name) = line.shift_remove("agent") {
+        let known_by = line.shift_remove("known_by").unwrap();
+        line.insert("caller".to_owned(), json!({ "name": name, "known_by": known_by }));
+    }
+    if let Some(micros) = line.shift_remove("latency_us") {
+        line.insert("duration_ms".to_owned(), json!(micros.as_u64().unwrap() / 1_000));
+    }
+    if let (false, Some(code)) = (is_event, line.shift_remove("error")) {
+        line.insert("code".to_owned(), code);
+    }
+    line.into()
+}
+
 /// The time in the name of a copy of a damaged file.
 fn without_time(text: &str) -> String {
     let mut rest = text;
@@ -174,8 +241,8 @@ fn forget(context: &TestContext, name: &str) -> Output {
 fn stored_sessions_are_read_and_rewritten_byte_for_byte() {
     let context = project("sessions/plain");
     let expected = golden_json("sessions/plain/list.json");
-    assert_eq!(list(&context), (expected.clone(), String::new()));
-    assert_eq!(forget(&context, "nobody").status.code(), Some(2));
+    assert_eq!(list(&context), (printed_sessions(&expected), String::new()));
+    assert_eq!(forget(&context, "nobody").status.code(), Some(3));
     let file = golden("sessions/plain/data/sessions.json");
     assert_eq!(text(&session_file(&expected)), text(&file), "the documented form");
     assert_eq!(stored(&context, "sessions"), [("sessions.json".to_owned(), file)].into());
@@ -190,7 +257,7 @@ fn a_journal_of_sessions_is_read_appended_to_and_folded() {
     let expected = with_journal(&golden_json("sessions/journal/data/sessions.json"));
     let before = stored(&context, "sessions");
     assert!(!before["sessions.journal"].is_empty());
-    assert_eq!(list(&context), (expected.clone(), String::new()));
+    assert_eq!(list(&context), (printed_sessions(&expected), String::new()));
     assert_eq!(stored(&context, "sessions"), before);
     assert!(forget(&context, "worker@k100").status.success());
     let after = stored(&context, "sessions");
@@ -212,7 +279,7 @@ fn the_torn_last_line_of_a_journal_of_sessions_is_ignored_and_removed_by_the_nex
     let context = project("sessions/torn-journal");
     let before = stored(&context, "sessions");
     let expected = with_journal(&golden_json("sessions/plain/data/sessions.json"));
-    assert_eq!(list(&context), (expected.clone(), String::new()));
+    assert_eq!(list(&context), (printed_sessions(&expected), String::new()));
     assert_eq!(stored(&context, "sessions"), before);
     assert!(forget(&context, "worker@pr-42").status.success());
     let left = session_file(&without(&expected, "worker", "pr-42"));
@@ -243,14 +310,14 @@ fn a_broken_journal_line_of_sessions_is_skipped() {
     let warning = "warning: `data/sessions.journal` was damaged (1 of its lines cannot be read); it was set aside as \
                    `data/sessions.journal.damaged-TIME`, and 4 sound conversations were kept\n";
     let expected = with_journal(&golden_json("sessions/plain/data/sessions.json"));
-    assert_eq!(list(&context), (expected.clone(), warning.to_owned()));
+    assert_eq!(list(&context), (printed_sessions(&expected), warning.to_owned()));
     let files = [
         ("sessions.journal".to_owned(), Vec::new()),
         ("sessions.journal.damaged".to_owned(), journal),
         ("sessions.json".to_owned(), session_file(&expected)),
     ];
     assert_eq!(with_damaged(stored(&context, "sessions")), files.into());
-    assert_eq!(list(&context), (expected, String::new()), "it is said once");
+    assert_eq!(list(&context), (printed_sessions(&expected), String::new()), "it is said once");
 }
 
 #[test_case("broken-entry", "invalid type: string \"two\", expected u64 at line 9 column 20"; "one entry is broken")]
@@ -264,7 +331,7 @@ fn valid_sessions_of_a_damaged_file_are_kept_and_the_file_is_copied(variant: &st
         "warning: `data/sessions.json` was damaged ({why}); it was set aside as `data/sessions.json.damaged-TIME`, \
          and 2 sound conversations were kept\n"
     );
-    assert_eq!(list(&context), (expected.clone(), warning));
+    assert_eq!(list(&context), (printed_sessions(&expected), warning));
     let damaged = golden(&format!("sessions/{variant}/data/sessions.json"));
     let files = [
         ("sessions.json".to_owned(), session_file(&expected)),
@@ -278,9 +345,9 @@ fn sessions_of_a_newer_format_are_read_and_never_written() {
     let context = project("sessions/newer-format");
     let before = stored(&context, "sessions");
     let expected = golden_json("sessions/plain/list.json");
-    assert_eq!(list(&context), (expected, String::new()));
+    assert_eq!(list(&context), (printed_sessions(&expected), String::new()));
     let refused = forget(&context, "worker@pr-42");
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
     run_helper(&context);
     assert_eq!(stored(&context, "sessions"), before);
 }
@@ -294,14 +361,15 @@ fn costs(context: &TestContext) -> [Vec<(String, u64, f64)>; 3] {
 
 fn costs_by(context: &TestContext, by: &str) -> Vec<(String, u64, f64)> {
     let report = printed(&context.run(["costs", "--by", by, "--json"]));
+    let key = if by == "session" { "session_id" } else { by };
     let row = |row: &Value| {
         (
-            row[by].as_str().unwrap().to_owned(),
+            row[key].as_str().unwrap_or("outside of a session").to_owned(),
             row["runs"].as_u64().unwrap(),
             row["cost_usd"].as_f64().unwrap(),
         )
     };
-    report["rows"].as_array().unwrap().iter().map(row).collect()
+    report.as_array().unwrap().iter().map(row).collect()
 }
 
 fn rows(rows: &[(&str, u64, f64)]) -> Vec<(String, u64, f64)> {
@@ -461,7 +529,8 @@ fn assert_audited(files: &BTreeMap<String, Vec<u8>>) {
         );
     }
     let expected = json!({
-        "format": 1, "seq": before_seq + 1, "agent": "main", "known_by": "fallback", "operation": "run_subagent",
+        "format": 2, "seq": before_seq + 1, "caller": { "name": "main", "known_by": "fallback", "session_id": "session-now" },
+        "operation": "run_subagent",
         "tool": "helper", "decision": "allow", "rule": "allowed_callers[0]",
         "reason": "`main` (as nothing says otherwise) may call `helper`; its allowed_callers name it",
         "prev": hash_of(before),
@@ -480,9 +549,9 @@ fn a_stored_audit_log_is_read_verified_and_continued(variant: &str, entries: usi
     let log = whole_log(&before);
     assert_eq!(log.lines().count(), entries);
     let shown = context.run(["audit", "--json"]);
-    assert_eq!((text(&shown.stdout), text(&shown.stderr)), (log.as_str(), ""));
+    assert_eq!((lines(&shown.stdout), text(&shown.stderr)), (printed_lines(&log), ""));
     let newest = hash_of(log.lines().next_back().unwrap());
-    let expected = json!({ "lines": entries, "newest_hash": newest, "problems": [] });
+    let expected = json!({ "ok": true, "lines": entries, "newest_hash": newest, "problems": [] });
     assert_eq!(verified(&context), expected);
     assert_eq!(head(&before, "audit.jsonl")["seq"], first + entries as u64 - 1);
     assert_eq!(stored(&context, "audit"), before, "reading writes nothing");
@@ -516,7 +585,7 @@ fn the_torn_last_entry_of_an_audit_log_is_removed_and_the_whole_one_before_it_is
         .as_array()
         .unwrap()
         .iter()
-        .map(|problem| (problem["kind"].as_str().unwrap(), problem["line"].as_u64().unwrap()))
+        .map(|problem| (problem["code"].as_str().unwrap(), problem["line"].as_u64().unwrap()))
         .collect();
     assert_eq!(kinds, [("unreadable", 4), ("unreadable", 4)]);
     run_helper(&context);
@@ -526,7 +595,7 @@ fn the_torn_last_entry_of_an_audit_log_is_removed_and_the_whole_one_before_it_is
     let mut repaired = new[0].clone();
     repaired.as_object_mut().unwrap().shift_remove("time");
     let expected = json!({
-        "format": 1, "seq": 10, "operation": "log_repaired",
+        "format": 2, "seq": 10, "operation": "log_repaired",
         "reason": format!("{torn} bytes of a line that was never finished were removed"),
         "prev": hash_of(whole.lines().next_back().unwrap()),
     });
@@ -541,7 +610,7 @@ fn verify_finds_a_changed_audit_entry_and_appending_continues() {
     let context = project("audit/changed-line");
     let before = stored(&context, "audit");
     let problem = json!({
-        "file": context.root().join("data/audit.000000000006.jsonl"), "line": 2, "kind": "changed",
+        "file": context.root().join("data/audit.000000000006.jsonl"), "line": 2, "code": "changed",
         "message": "number 4 was changed, or the hash of it that number 5 carries",
     });
     assert_eq!(verified(&context)["problems"], json!([problem]));
@@ -588,14 +657,14 @@ fn assert_notified(events: &[Value]) -> u64 {
         event.as_object_mut().unwrap().shift_remove(key);
     }
     let expected = json!({
-        "format": 1, "hook_event_name": "Notification", "session_id": "session-b", "message": "it waits",
+        "format": 2, "hook_event_name": "Notification", "session_id": "session-b", "message": "it waits",
     });
     assert_eq!(event, expected);
     seq
 }
 
-fn shown_events(context: &TestContext) -> String {
-    String::from_utf8(context.run(["events", "--json"]).stdout).unwrap()
+fn shown_events(context: &TestContext) -> Vec<Value> {
+    lines(&context.run(["events", "--json"]).stdout)
 }
 
 #[test_case("rotated"; "rotated files")]
@@ -605,7 +674,7 @@ fn a_stored_event_log_is_read_and_continued(variant: &str) {
     let before = stored(&context, "events");
     assert_eq!(before.len(), 4, "two rotated files, the current one and its head");
     let log = whole_log(&before);
-    assert_eq!(shown_events(&context), log);
+    assert_eq!(shown_events(&context), printed_lines(&log));
     let numbers: Vec<u64> =
         lines(log.as_bytes()).iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=11).collect::<Vec<_>>());
@@ -646,7 +715,7 @@ fn a_torn_event_is_ended_with_a_line_feed_and_the_whole_one_before_it_is_kept() 
         (whole.lines().count(), head(&before, "events.jsonl")["seq"].as_u64()),
         (12, Some(11))
     );
-    assert_eq!(shown_events(&context), whole);
+    assert_eq!(shown_events(&context), printed_lines(whole));
     notify(&context);
     let after = stored(&context, "events");
     let ended = [&before["events.jsonl"][..], b"\n"].concat();
@@ -661,7 +730,7 @@ fn a_broken_event_is_skipped_and_not_removed() {
     let log = whole_log(&before);
     let sound: String = log.split_inclusive('\n').filter(|line| line.starts_with('{')).collect();
     assert_eq!(sound.lines().count(), 10);
-    assert_eq!(shown_events(&context), sound);
+    assert_eq!(shown_events(&context), printed_lines(&sound));
     notify(&context);
     let after = stored(&context, "events");
     assert_eq!(assert_notified(&appended(&before["events.jsonl"], &after["events.jsonl"])), 12);
@@ -669,6 +738,14 @@ fn a_broken_event_is_skipped_and_not_removed() {
 }
 
 // Tokens
+
+/// A stored time as the output has it; null if there is none.
+fn with_millis(time: &Value) -> Value {
+    time.as_str().map_or(Value::Null, |time| {
+        let time: jiff::Timestamp = time.parse().unwrap();
+        format!("{time:.3}").into()
+    })
+}
 
 #[test]
 fn stored_tokens_are_listed_and_rewritten_byte_for_byte() {
@@ -679,11 +756,14 @@ fn stored_tokens_are_listed_and_rewritten_byte_for_byte() {
     assert_eq!((&ci["caller"], &editor["caller"]), (&json!("ci-bot"), &json!("editor")));
     let listed = |token: &Value| {
         json!({
-            "id": token["id"], "caller": token["caller"], "created": token["created"],
-            "expires": token.get("expires"), "expired": false,
+            "token_id": token["id"], "caller": token["caller"], "expired": false,
+            "created_at": with_millis(&token["created"]), "expires_at": with_millis(&token["expires"]),
         })
     };
-    let expected = json!([listed(&ci), listed(&editor)]);
+    let mut expected = json!([listed(&ci), listed(&editor)]);
+    for token in expected.as_array_mut().unwrap() {
+        token.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    }
     assert_eq!(printed(&context.run(["token", "list", "--json"])), expected);
     // No token matches, but the file is still rewritten.
     let inode = |context: &TestContext| {
@@ -692,7 +772,7 @@ fn stored_tokens_are_listed_and_rewritten_byte_for_byte() {
         )
     };
     let first = inode(&context);
-    assert_eq!(context.run(["token", "revoke", "nobody"]).status.code(), Some(1));
+    assert_eq!(context.run(["token", "revoke", "nobody"]).status.code(), Some(3));
     assert_ne!(inode(&context), first);
     assert_eq!(stored(&context, "tokens"), before);
     assert!(context.run(["token", "revoke", "ci-bot"]).status.success());
@@ -717,7 +797,7 @@ fn tokens_that_cannot_be_read_are_an_error_and_are_never_overwritten(variant: &s
         [["token", "list"].as_slice(), &["token", "new", "x"], &["token", "revoke", "ci-bot"]]
     {
         let output = context.adjutant([]).args(arguments).output().unwrap();
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), expected.as_str()));
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(4), expected.as_str()));
     }
     assert_eq!(stored(&context, "tokens"), before);
 }
@@ -776,7 +856,7 @@ fn tool_pins_that_cannot_be_read_are_an_error_and_are_never_overwritten(variant:
     let path = context.root().join("data/tool-pins.json");
     let trusted = context.run(["trust", "changing"]);
     let expected = format!("error: `{}` cannot be used: {why}\n", path.display());
-    assert_eq!((trusted.status.code(), text(&trusted.stderr)), (Some(2), expected.as_str()));
+    assert_eq!((trusted.status.code(), text(&trusted.stderr)), (Some(4), expected.as_str()));
     let mut client = gateway(&context, "Reads a file\u{200b} and sends it");
     let expected = format!("`{}` cannot be used: {why}", path.display());
     assert_eq!(status(&mut client)["message"], expected);
@@ -814,7 +894,7 @@ fn the_stored_features_of_claude_are_used_and_a_torn_file_is_replaced(variant: &
         .unwrap();
     let mut command = context.adjutant(["doctor", "--json"]);
     let report = printed(&command.env("ADJUTANT_CLAUDE", &program).output().unwrap());
-    let found = report[0]["found"].as_str().unwrap();
+    let found = report[0]["message"].as_str().unwrap();
     assert!(found.starts_with(&format!("`{}`, version 2.1.325", program.display())), "{found}");
     let mut questions: Vec<String> = fs::read_to_string(context.root().join("asked"))
         .unwrap_or_default()

@@ -32,7 +32,7 @@ fn project() -> TestContext {
 fn refused_request_codes(context: &TestContext) -> Vec<String> {
     let lines =
         context.audit_entries().into_iter().filter(|line| line["operation"] == "http_request");
-    lines.map(|line| line["error"].as_str().unwrap().to_owned()).collect()
+    lines.map(|line| line["code"].as_str().unwrap().to_owned()).collect()
 }
 
 fn run_subagent_description(token: &str, server: &crate::support::http::HttpServer) -> String {
@@ -228,8 +228,8 @@ fn j3_a_session_cannot_be_used_by_another_caller() {
         .with_header("Authorization", &format!("Bearer {ci}"))
         .with_header("Accept", "text/event-stream");
     assert_eq!(server.send(&listen.with_header("Mcp-Session-Id", session)).status, 403);
-    let line = context.audit_entries().into_iter().find(|line| line["error"] == "FOREIGN_SESSION");
-    assert_eq!(line.unwrap()["agent"], "ci");
+    let line = context.audit_entries().into_iter().find(|line| line["code"] == "FOREIGN_SESSION");
+    assert_eq!(line.unwrap()["caller"]["name"], "ci");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use test_case::test_case;
 
 use crate::support::claude_context::{ClaudeContext, NEW, OLD};
-use crate::support::text::mask;
+use crate::support::text::{error_text, mask};
 
 /// Writes 200 tokens with every message, which cost about $0.005 with this model, and asks for three tool calls.
 const CHATTY_SCRIPT: &str = r#"USAGE 100 200
@@ -29,8 +29,8 @@ fn claude_project(version: &str, settings: &str) -> Option<ClaudeContext> {
     Some(fixture)
 }
 
-fn error_message(report: &Value) -> &str {
-    report["error"].as_str().unwrap_or_else(|| panic!("no error: {report}"))
+fn error_message(report: &Value) -> String {
+    error_text(report)
 }
 
 #[test_case(NEW, "max_budget_usd: 0.01\n"; "2_1_325 one shot")]
@@ -114,7 +114,7 @@ fn transient_api_failure_is_retried_once_in_the_same_session(version: &str) {
         .set_handler(|_| Some(ModelReply::Error { status: 529, is_final: true, message: None }));
     let report = fixture.run("helper", "SAY never");
     assert_eq!(
-        mask(error_message(&report)),
+        mask(&error_message(&report)),
         "CLAUDE_FAILED: claude failed for `helper`: API Error: 529 scripted failure 529. This \
          is a server-side issue, usually temporary — try again in a moment. If it persists, \
          check your inference gateway (127.0.0.1:[PORT]). The API is busy or down; it may pass: \
@@ -209,7 +209,7 @@ fn each_api_failure_is_reported_with_its_cause(version: &str, words: &[&str]) {
             "broken" | "busy" => ("The API is busy or down; it may pass", true),
             _ => ("The API cannot be reached; it may pass", true),
         };
-        let told = result["error"].as_str().unwrap_or_default();
+        let told = error_text(result);
         assert!(told.starts_with("CLAUDE_FAILED: ") && told.contains(says), "{word}: {result}");
         let note = result["note"].as_str().unwrap_or_default();
         assert_eq!(note.contains("was asked again"), may_pass, "{word}: {result}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::{fs, thread};
 
+use adjutant::cli::ExitStatus;
 use adjutant::outcome::Code;
 use serde_json::{Value, json};
 
@@ -12,6 +13,7 @@ use crate::support::TestContext;
 use crate::support::claude_context::report;
 use crate::support::fake_claude::fake_claude;
 use crate::support::mcp::McpClient;
+use crate::support::text::error_text;
 use crate::support::wait::wait_until;
 
 /// One outcome: behaviour of the fake `claude` at start and in its turn, settings, and the expected report.
@@ -382,13 +384,18 @@ fn check_and_format_row(case: &Case) -> String {
     let (report, exit) = run_case(case);
     let told = normalized_message(&report);
     assert_eq!(exit, case.exit, "{}: {report}", case.title);
-    assert_eq!(report["code"].as_str().unwrap_or_default(), case.code, "{}: {report}", case.title);
+    assert_eq!(
+        report["error"]["code"].as_str().unwrap_or_default(),
+        case.code,
+        "{}: {report}",
+        case.title
+    );
     assert!(told.contains(case.expected_text), "{}: {told}", case.title);
     if case.prompt.contains("FAKE say half") {
         assert_eq!(report["partial"], "half", "{}: {report}", case.title);
     }
     if case.code == "OUTPUT_INVALID" {
-        let errors = report["errors"].as_array().map_or(0, Vec::len);
+        let errors = report["error"]["mismatches"].as_array().map_or(0, Vec::len);
         assert!(errors > 0, "{}: {report}", case.title);
     }
     let code = if case.code.is_empty() { "–".to_owned() } else { format!("`{}`", case.code) };
@@ -420,8 +427,8 @@ fn run_case(case: &Case) -> (Value, i32) {
     let output = match case.trigger {
         Trigger::OverMcp(call) => {
             let report = call(&context);
-            let code = Code::ALL.into_iter().find(|code| report["code"] == code.as_str());
-            return (report, code.map_or(-1, |code| code.exit_code().into()));
+            let code = Code::ALL.into_iter().find(|code| report["error"]["code"] == code.as_str());
+            return (report, code.map_or(-1, |code| ExitStatus::of_run(code).number().into()));
         }
         Trigger::WhileRunning(happens) => {
             let mut child =
@@ -452,9 +459,7 @@ fn interrupt(_: &TestContext, child: &mut Child) {
 }
 
 fn stop(context: &TestContext, _: &mut Child) {
-    let run =
-        report(&context.run(["runs", "list", "--json"]))[0]["run"].as_str().unwrap().to_owned();
-    assert!(context.run(["runs", "stop", &run]).status.success());
+    assert!(context.run(["runs", "stop", "last"]).status.success());
 }
 
 fn serve(context: &TestContext) -> McpClient {
@@ -492,8 +497,10 @@ fn call_with_false_claim(context: &TestContext) -> Value {
 
 /// The answer or error, without parts that differ between runs: paths, ids, pids and times.
 fn normalized_message(report: &Value) -> String {
-    let told = report["error"].as_str().or(report["result"].as_str()).unwrap_or_default();
-    let mut told = told.to_owned();
+    let mut told = match report["result"].as_str() {
+        Some(result) => result.to_owned(),
+        None => error_text(report),
+    };
     if let Some((before, after)) = told.split_once("UTC, in ") {
         let after = after.split_once(';').expect("when, and what else").1;
         told = format!("{before}UTC, in …;{after}");
@@ -529,7 +536,7 @@ fn exhausted_daily_budget_rejects_the_next_call_and_names_the_budget() {
     // Costs are in the ledger, not in the event log, which may be deleted.
     let _ = fs::remove_file(context.root().join("data/events.jsonl"));
     assert_eq!(run_for_one_cent(&context, "two")["cost_usd"], 0.01);
-    let told = run_for_one_cent(&context, "three")["error"].as_str().unwrap_or_default().to_owned();
+    let told = error_text(&run_for_one_cent(&context, "three"));
     let (reason, way_out) = told.split_once(" 00:00 UTC, in ").expect("when it resets");
     assert_eq!(
         reason,
@@ -546,13 +553,14 @@ fn session_budget_counts_the_runs_of_one_main_session() {
     assert_eq!(run_for_one_cent(&context, "one")["result"], "hello");
     assert_eq!(run_for_one_cent(&context, "two")["result"], "hello");
     assert_eq!(run_for_one_cent(&context, "one")["result"], "hello");
-    let told = run_for_one_cent(&context, "one")["error"].as_str().unwrap_or_default().to_owned();
+    let told = error_text(&run_for_one_cent(&context, "one"));
     let expected = "BUDGET_EXCEEDED: everything that this session has started has cost $0.0200 of $0.02 (`session_budget_usd`)";
     assert!(told.starts_with(expected), "{told}");
     assert_eq!(run_for_one_cent(&context, "two")["result"], "hello");
 
     let costs = context.run(["costs", "--by", "session", "--json"]);
     let costs = report(&costs);
-    assert_eq!(costs["total"], serde_json::json!({ "runs": 4, "cost_usd": 0.04 }));
-    assert_eq!(costs["rows"][0]["cost_usd"], 0.02);
+    let costs = costs.as_array().unwrap();
+    assert_eq!(costs.iter().map(|row| row["runs"].as_u64().unwrap()).sum::<u64>(), 4);
+    assert_eq!([&costs[0]["cost_usd"], &costs[1]["cost_usd"]], [0.02, 0.02]);
 }

@@ -11,7 +11,7 @@ use test_case::test_case;
 use crate::gateway_real::node_program;
 use crate::support::claude_context::{ClaudeContext, NEW, OLD};
 use crate::support::mcp::result_text;
-use crate::support::text::mask;
+use crate::support::text::{error_text, mask};
 
 const API_KEY: &str = "sk-very-private-4711";
 
@@ -49,7 +49,7 @@ fn an_agent_uses_its_own_server_by_its_native_names(version: &str) {
     let audit = fixture.audit_log();
     let calls = fixture.audit_entries().into_iter();
     let calls = calls.filter(|entry| entry["operation"] == "tools/call");
-    let calls = calls.map(|entry| (entry["known_by"].clone(), entry["tool"].clone()));
+    let calls = calls.map(|entry| (entry["caller"]["known_by"].clone(), entry["tool"].clone()));
     assert_eq!(calls.collect::<Vec<_>>(), [(json!("pipe"), json!("read_text_file"))], "{audit}");
     for kept in [fixture.all_requests_text(), audit, report.to_string()] {
         assert!(!kept.contains(API_KEY), "the key left the server: {kept}");
@@ -89,9 +89,9 @@ fn server_that_cannot_start_fails_the_run_before_its_first_turn() {
     let program = "/no/such/server";
     fixture.agent("librarian", &librarian_agent(&fixture, program, ""));
     let report = run_librarian(&fixture, "SAY hello");
-    assert_eq!(report["code"], "SERVER_UNAVAILABLE", "{report}");
+    assert_eq!(report["error"]["code"], "SERVER_UNAVAILABLE", "{report}");
     assert_eq!(
-        mask(report["error"].as_str().unwrap_or_default()),
+        mask(&error_text(&report)),
         "SERVER_UNAVAILABLE: `librarian` cannot start: server `books` is unavailable: there is \
          no program `/no/such/server`: install it, or name another. Look at `mcp_servers` and \
          `tools` in [ROOT]/agents/librarian/agent.md."
@@ -170,8 +170,8 @@ fn misspelt_shared_server_fails_before_the_first_turn_and_suggests_a_name() {
     let rules = r#"{"agents":{"librarian":{"allow":{"servers":["books"]}}}}"#;
     fixture.write(".mcp-gateway-rules.json", rules);
     let report = run_librarian(&fixture, "SAY hello");
-    assert_eq!(report["code"], "SERVER_UNAVAILABLE", "{report}");
-    let error = report["error"].as_str().unwrap();
+    assert_eq!(report["error"]["code"], "SERVER_UNAVAILABLE", "{report}");
+    let error = &error_text(&report);
     assert_eq!(
         mask(error),
         "SERVER_UNAVAILABLE: `librarian` cannot start: server `bokos` is unavailable: no shared \

@@ -195,7 +195,7 @@ fn idle_process_can_be_stopped_and_does_not_count_towards_max_runs() {
     fixture.write("agents/defaults.yaml", "max_runs: 1\n");
     let mut server = fixture.serve();
     let warm = wait_for_idle_process(&fixture.context);
-    let entry = idle_processes(&fixture.context)[0]["run"].as_str().unwrap().to_owned();
+    let entry = idle_processes(&fixture.context)[0]["run_id"].as_str().unwrap().to_owned();
     let plain = fixture.adjutant(["runs", "list"]).output().unwrap();
     assert!(plain.stdout.is_empty(), "only runs are listed: {plain:?}");
     assert!(fixture.adjutant(["runs", "stop", &entry]).status().unwrap().success());

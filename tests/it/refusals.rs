@@ -16,7 +16,7 @@ use crate::support::fake_claude::fake_claude;
 use crate::support::http::{HttpServer, send_to, stateless_post};
 use crate::support::idle_processes::wait_until_gone;
 use crate::support::mcp::{McpClient, result_text};
-use crate::support::text::mask;
+use crate::support::text::{error_text, mask};
 use crate::support::wait::wait_until;
 
 /// Runs `adjutant run helper PROMPT --json` with these settings in the agent's file.
@@ -54,8 +54,8 @@ fn a_denial_names_the_rule_to_agent_and_caller(
 #[test_case("cwd: ./nowhere", "the working folder `./nowhere` of agent `helper` cannot be used: No such file or directory (os error 2). Create it, or change `cwd` in [ROOT]/agents/helper/agent.md."; "a missing directory")]
 fn an_agent_that_cannot_start_fails_once_and_starts_no_process(settings: &str, says: &str) {
     let report = run_helper(settings, "hello");
-    assert_eq!(report["code"], "SPAWN_FAILED", "{report}");
-    assert_eq!(mask(report["error"].as_str().unwrap()), format!("SPAWN_FAILED: {says}"));
+    assert_eq!(report["error"]["code"], "SPAWN_FAILED", "{report}");
+    assert_eq!(mask(&error_text(&report)), format!("SPAWN_FAILED: {says}"));
     assert_eq!(report.get("turns"), None, "{report}");
 }
 
@@ -96,8 +96,12 @@ fn a_delegation_with_invalid_arguments_is_audited(tool: &str, arguments: Value, 
     let lines = context.audit_entries();
     let entry = lines.iter().rfind(|line| line["operation"] == "run_subagent");
     let entry = entry.unwrap_or_else(|| panic!("no entry: {lines:#?}"));
-    assert_eq!(entry["error"], "INVALID_ARGUMENT", "{entry}");
-    assert_eq!((&entry["agent"], &entry["tool"]), (&json!("main"), &json!(agent)), "{entry}");
+    assert_eq!(entry["code"], "INVALID_ARGUMENT", "{entry}");
+    assert_eq!(
+        (&entry["caller"]["name"], &entry["tool"]),
+        (&json!("main"), &json!(agent)),
+        "{entry}"
+    );
 }
 
 #[test_case("run_subagent"; "one")]
@@ -112,7 +116,7 @@ fn a_delegation_whose_arguments_are_not_an_object_is_audited(tool: &str) {
     }
     let entries = context.audit_entries();
     let entries = entries.iter().filter(|entry| entry["operation"] == "run_subagent");
-    let entries = entries.map(|entry| (&entry["error"], &entry["agent"], &entry["tool"]));
+    let entries = entries.map(|entry| (&entry["code"], &entry["caller"]["name"], &entry["tool"]));
     let expected = (&json!("INVALID_ARGUMENT"), &json!("main"), &json!(""));
     assert_eq!(entries.collect::<Vec<_>>(), [expected; 2]);
 }
@@ -139,8 +143,8 @@ fn a_delegation_is_decided_by_a_rule(settings: &str, defaults: &str, decision: &
     if decision == "allow" {
         assert_eq!(answer["result"], "done", "{answer}");
     } else {
-        let (error, reason) = (answer["error"].as_str(), explained["reason"].as_str());
-        let (_, told) = error.unwrap().split_once(": ").unwrap();
+        let (error, reason) = (error_text(&answer), explained["reason"].as_str());
+        let (_, told) = error.split_once(": ").unwrap();
         assert_eq!(
             told.strip_prefix(reason.unwrap()).map(|rest| &rest[..2]),
             Some(". "),
@@ -178,18 +182,17 @@ fn a_delegation_over_http_during_shutdown_is_audited() {
     stream.write_all(&[*last]).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a response");
+    assert_eq!(head.lines().next(), Some("HTTP/1.1 200 OK"));
     assert_eq!(
-        answer,
-        "HTTP/1.1 200 OK\u{d}\ncontent-type: application/json\u{d}\nconnection: \
-         close\u{d}\ncontent-length: 165\u{d}\ndate: Fri, 20 Nov 2026 00:32:02 \
-         GMT\u{d}\n\u{d}\n{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32000,\"message\":\"CANCELLED: \
-         Adjutant was told to stop and takes no new calls. Call again when it has been started \
-         again.\"}}\n"
+        body,
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32000,\"message\":\"CANCELLED: Adjutant was told to \
+         stop and takes no new calls. Call again when it has been started again.\"}}\n"
     );
     let entries = context.audit_entries();
-    let entry = entries.iter().find(|entry| entry["error"] == "CANCELLED");
+    let entry = entries.iter().find(|entry| entry["code"] == "CANCELLED");
     let entry = entry.unwrap_or_else(|| panic!("no entry: {entries:#?}"));
-    let told = (&entry["operation"], &entry["tool"], &entry["agent"]);
+    let told = (&entry["operation"], &entry["tool"], &entry["caller"]["name"]);
     assert_eq!(told, (&json!("run_subagent"), &json!("helper"), &json!("bot")), "{entry}");
 }
 
@@ -213,7 +216,7 @@ fn a_delegation_during_shutdown_is_audited() {
     );
     let run = &refused["_meta"]["adjutant/error"]["run_id"];
     let lines = context.audit_entries();
-    let entry = lines.iter().find(|line| line["error"] == "CANCELLED");
+    let entry = lines.iter().find(|line| line["code"] == "CANCELLED");
     let entry = entry.unwrap_or_else(|| panic!("no entry for {run}: {lines:#?}"));
     assert_eq!(entry["tool"], "helper", "{entry}");
 }
@@ -275,7 +278,7 @@ fn a_claude_that_hangs_on_help_or_version_is_stopped_at_the_deadline() {
     fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = context.adjutant(["run", "helper", "x", "--json"]);
     let report = report(&command.env("ADJUTANT_CLAUDE", &claude).output().unwrap());
-    assert_eq!(report["code"], "TIMEOUT", "{report}");
+    assert_eq!(report["error"]["code"], "TIMEOUT", "{report}");
     for option in ["--help", "--version"] {
         let pid = fs::read_to_string(format!("{}.{option}", pid.display())).unwrap();
         wait_until_gone(pid.trim().parse().unwrap());

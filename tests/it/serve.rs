@@ -182,7 +182,7 @@ fn a1_invalid_agent_name_is_rejected_and_no_path_is_touched() {
         assert!(said.lines().count() == 1 && said.len() < 1_000, "{name:?}: {said}");
         let together = client.call_tool("run_subagents", json!({ "tasks": [task] }));
         assert_eq!(
-            together["structuredContent"]["results"][0]["code"], code,
+            together["structuredContent"]["results"][0]["error"]["code"], code,
             "{name:?}: {together}"
         );
         let mut refusals = 2;
@@ -190,12 +190,12 @@ fn a1_invalid_agent_name_is_rejected_and_no_path_is_touched() {
         if !name.contains('\0') {
             let run = with_claude(context.adjutant(["run", "--json", "--", name, "x"]));
             let output = { run }.output().unwrap();
-            assert_eq!(report(&output)["code"], code, "{name:?}: {output:?}");
+            assert_eq!(report(&output)["error"]["code"], code, "{name:?}: {output:?}");
             refusals += 1;
         }
         let audit = context.audit_entries().split_off(lines_before);
         assert_eq!(audit.len(), refusals, "each has its line: {audit:#?}");
-        assert!(audit.iter().all(|line| line["error"] == code), "{audit:#?}");
+        assert!(audit.iter().all(|line| line["code"] == code), "{audit:#?}");
     }
     assert!(!started.exists(), "nothing was started");
     assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
@@ -240,7 +240,7 @@ fn a_subagent_cannot_start_adjutant() {
         let mut inside = context.adjutant([]);
         inside.args(&command).env("ADJUTANT_AGENT", "web-search").stdin(Stdio::null());
         let output = inside.output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), refused);
     }
     // Clearing the variable does not help: the environment of the parent process still has it.

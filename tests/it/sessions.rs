@@ -8,7 +8,7 @@ use test_case::test_case;
 
 use crate::support::claude_context::{ClaudeContext, NEW, OLD, report};
 use crate::support::mcp::{McpClient, result_text};
-use crate::support::text::mask;
+use crate::support::text::{error_text, mask};
 use crate::support::wait::wait_until;
 
 const SESSION_AGENT: &str = "---\nname: keeper\ndescription: Remembers\nsession: true\ntimeout_ms: 120000\n---\nYou remember what was said.\n";
@@ -82,7 +82,7 @@ fn session_continues_after_its_first_call_timed_out(version: &str) {
     fixture.agent("keeper", SESSION_AGENT_WITH_SHELL);
     let call = json!({ "command": "tail -f /dev/null" });
     let first = fixture.run("keeper", &format!("SAY the word is plum\nCALL Bash {call}"));
-    assert_eq!(first["code"], "TIMEOUT", "{first}");
+    assert_eq!(first["error"]["code"], "TIMEOUT", "{first}");
     let second = fixture.run("keeper", "SAY fine");
     assert_eq!(second["result"], "fine", "{second}");
     assert_eq!((second.get("note"), &second["session_id"]), (None, &first["session_id"]));
@@ -192,7 +192,7 @@ fn session_keys_and_fresh_separate_sessions() {
     assert_ne!(fresh["session_id"], one["session_id"]);
     assert!(!last_messages(&fixture).contains("plum"));
     let bad = run(&["SAY x", "--session-key", "../x"]);
-    assert_eq!(bad["code"], "INVALID_ARGUMENT", "{bad}");
+    assert_eq!(bad["error"]["code"], "INVALID_ARGUMENT", "{bad}");
 }
 
 #[test]
@@ -214,8 +214,8 @@ fn concurrent_calls_of_one_session_wait_up_to_session_wait_ms() {
     wait_until("a request", || (fixture.model.requests().len() > asked).then_some(()));
     let busy =
         report(&fixture.adjutant(["run", "keeper", "SAY quickly", "--json"]).output().unwrap());
-    assert_eq!(busy["code"], "SESSION_BUSY", "{busy}");
-    let error = busy["error"].as_str().unwrap();
+    assert_eq!(busy["error"]["code"], "SESSION_BUSY", "{busy}");
+    let error = &error_text(&busy);
     let expected = format!(
         "SESSION_BUSY: the conversation `keeper` is in use by process {} since [TIME] (run [ID]). \
          Call again later, or give another `session_key`.",

@@ -171,6 +171,15 @@ pub struct RuleText {
     pub specifier: Option<String>,
 }
 
+impl RuleText {
+    /// Splits text such as `Bash(git push:*)` into tool and specifier, without checking either.
+    pub(crate) fn split(text: &str) -> Self {
+        let parts = text.strip_suffix(')').and_then(|text| text.split_once('('));
+        let (tool, specifier) = parts.map_or((text, None), |(tool, inside)| (tool, Some(inside)));
+        Self { tool: tool.to_owned(), specifier: specifier.map(str::to_owned) }
+    }
+}
+
 impl std::fmt::Display for RuleText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.specifier {

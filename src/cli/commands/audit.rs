@@ -7,18 +7,19 @@ use std::time::Duration;
 use clap::Args;
 use serde::Deserialize;
 
-use crate::audit::{ArgumentDetail, AuditOptions, Verification, verify};
+use crate::audit::{ArgumentDetail, AuditOptions, Verification, upgrade_line, verify};
 use crate::catalog::{ArgumentLogging, AuditRule, Snapshot};
-use crate::cli::format::{format_micros, plural};
+use crate::cli::format::{format_duration, plural};
 use crate::cli::log_view::{LogView, MatchedLine, age};
-use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, output, usage};
+use crate::cli::table::wrap_line;
+use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, output, store_unavailable};
 use crate::config::{GatewayFiles, Settings};
 use crate::store::LockError;
 use crate::util::{Timestamp, now, one_line, shorten};
 
 /// Show the audit log, or check that it is as it was written
 ///
-/// Exit code 0; 1 if `--verify` finds that it is not; 2 if it cannot be read.
+/// Exit code 0; 1 if `--verify` finds that it is not; 4 if it cannot be read.
 #[expect(clippy::struct_excessive_bools, reason = "a command line is made of switches")]
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant audit --follow\n  adjutant audit --verify")]
@@ -31,7 +32,7 @@ pub(crate) struct AuditArguments {
     #[arg(long, short, conflicts_with = "verify")]
     pub(crate) follow: bool,
 
-    /// The lines as they stand in the log, or the result of `--verify` as JSON
+    /// Print the entries as JSON, one a line, or the result of `--verify` as JSON
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -73,10 +74,7 @@ pub(crate) struct AuditArguments {
 struct AuditRow {
     seq: u64,
     time: Timestamp,
-    #[serde(default)]
-    agent: String,
-    #[serde(default)]
-    known_by: String,
+    caller: Option<AuditCaller>,
     operation: String,
     #[serde(default)]
     server: String,
@@ -86,9 +84,25 @@ struct AuditRow {
     decision: String,
     #[serde(default)]
     reason: String,
-    latency_us: Option<u64>,
+    duration_ms: Option<u64>,
     #[serde(default)]
-    error: String,
+    code: String,
+}
+
+#[derive(Deserialize)]
+struct AuditCaller {
+    name: String,
+    known_by: String,
+}
+
+impl AuditRow {
+    fn parse(line: &str) -> Option<Self> {
+        serde_json::from_str(&upgrade_line(line)).ok()
+    }
+
+    fn caller_name(&self) -> &str {
+        self.caller.as_ref().map_or("", |caller| &caller.name)
+    }
 }
 
 impl CliCommand for AuditArguments {
@@ -99,7 +113,7 @@ impl CliCommand for AuditArguments {
         }
         let view = LogView { path: &path, limit: self.limit, follow: self.follow };
         let judge = |line: &str| {
-            let shown = serde_json::from_str::<AuditRow>(line).ok()?;
+            let shown = AuditRow::parse(line)?;
             Some(MatchedLine { sequence: shown.seq, is_match: matches_filter(&shown, self) })
         };
         let shown = view.print(
@@ -139,7 +153,7 @@ fn run_verify(path: &Path, json: bool) -> CommandResult {
         return Err(unreadable(path, "there is no log yet"));
     }
     let found = verify(path, |_| {}).map_err(|error| unreadable(path, error))?;
-    output::print_result(json, &found, || format_verification(path, &found));
+    output::print_result(json, &found.to_object(), || format_verification(path, &found));
     Ok(ExitStatus::success_if(found.problems.is_empty()))
 }
 
@@ -172,7 +186,7 @@ fn matches_filter(shown: &AuditRow, arguments: &AuditArguments) -> bool {
     let recent =
         arguments.since.is_none_or(|age| now().duration_since(shown.time).unsigned_abs() <= age);
     recent
-        && is(&arguments.agent, &shown.agent)
+        && is(&arguments.agent, shown.caller_name())
         && is(&arguments.server, &shown.server)
         && is(&arguments.tool, &shown.tool)
         && is(&arguments.operation, &shown.operation)
@@ -181,19 +195,19 @@ fn matches_filter(shown: &AuditRow, arguments: &AuditArguments) -> bool {
 
 fn print_line(line: &str, json: bool) {
     if json {
-        return output::print(line);
+        return output::print_raw(upgrade_line(line));
     }
-    let Ok(shown) = serde_json::from_str::<AuditRow>(line) else { return };
-    output::print(one_line(&format_entry(&shown)));
+    let Some(shown) = AuditRow::parse(line) else { return };
+    output::print(wrap_line(&one_line(&format_entry(&shown))));
 }
 
-/// Formats an entry: `#12 2026-01-31T12:00:00Z dev (asserted) execute_tool db/query allow 1.5 ms`.
+/// Formats an entry: `#12 2026-01-31T12:00:00Z dev (asserted) execute_tool db/query allow 12 ms`.
 fn format_entry(shown: &AuditRow) -> String {
     let name = |text: &str| shorten(text, 60);
     let time = shown.time.strftime("%Y-%m-%dT%H:%M:%SZ");
     let mut words = vec![format!("#{}", shown.seq), time.to_string()];
-    if !shown.agent.is_empty() {
-        words.push(format!("{} ({})", name(&shown.agent), shown.known_by));
+    if let Some(caller) = &shown.caller {
+        words.push(format!("{} ({})", name(&caller.name), caller.known_by));
     }
     words.push(name(&shown.operation));
     match (shown.server.as_str(), shown.tool.as_str()) {
@@ -203,8 +217,8 @@ fn format_entry(shown: &AuditRow) -> String {
         (server, tool) => words.push(format!("{}/{}", name(server), name(tool))),
     }
     words.push(shown.decision.clone());
-    words.extend(shown.latency_us.map(format_micros));
-    words.push(shown.error.clone());
+    words.extend(shown.duration_ms.map(format_duration));
+    words.push(shown.code.clone());
     if shown.decision == "deny" || shown.decision.is_empty() {
         words.push(format!("– {}", shorten(&shown.reason, 300)));
     }
@@ -213,5 +227,5 @@ fn format_entry(shown: &AuditRow) -> String {
 }
 
 fn unreadable(path: &Path, error: impl Display) -> CommandError {
-    usage(format_args!("the audit log `{}` cannot be read: {error}", path.display()))
+    store_unavailable(format_args!("the audit log `{}` cannot be read: {error}", path.display()))
 }

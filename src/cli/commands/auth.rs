@@ -7,15 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::api::{ServerObject, SignInObject};
 use crate::catalog::{ServerEntry, ServerLaunch, Snapshot};
 use crate::cli::format::plural;
 use crate::cli::{
-    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output, runtime,
-    usage,
+    CliCommand, CommandAccess, CommandError, CommandReport, CommandResult, ErrorCode, JsonArgument,
+    output, runtime, store_unavailable, usage,
 };
 use crate::config::{GatewayFiles, Settings};
 use crate::gateway::{
@@ -39,7 +39,7 @@ const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 pub(crate) enum AuthCommand {
     /// Sign in to a server: opens the browser and waits for its answer
     ///
-    /// Exit code 0; 1 if the sign-in was refused, denied or failed; 2 if there is no such server.
+    /// Exit code 0; 1 if the sign-in was refused, denied or failed; 3 if there is no such server.
     #[command(after_long_help = "Examples:\n  adjutant auth login linear\n  \
         adjutant auth login linear --no-browser\n  adjutant auth login crm --agent dev")]
     Login(LoginArguments),
@@ -47,12 +47,12 @@ pub(crate) enum AuthCommand {
     ///
     /// Exit code 0.
     #[command(
-        after_long_help = "Example:\n  adjutant auth status --json | jq -r '.[] | select(.state != \"signed in\") | .server'"
+        after_long_help = "Example:\n  adjutant auth status --json | jq -r '.[] | select(.sign_in.state != \"signed_in\") | .server'"
     )]
     Status(StatusArguments),
     /// Forget a sign-in on this machine
     ///
-    /// Exit code 0; 1 if there was none; 2 if there is no such server.
+    /// Exit code 0; 3 if there was none, or no such server.
     #[command(after_long_help = "Example:\n  adjutant auth logout linear")]
     Logout(LogoutArguments),
 }
@@ -71,9 +71,8 @@ pub(crate) struct LoginArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +88,8 @@ struct AccountArguments {
     /// For this agent alone: a server of its own, or one with `"auth": {"isolation": "agent"}`
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 impl AuthCommand {
@@ -104,8 +105,10 @@ impl CliCommand for AuthCommand {
     fn run(&self, settings: &Settings) -> CommandResult {
         match self {
             Self::Login(arguments) => arguments.whose.find(settings)?.login(arguments),
-            Self::Status(arguments) => status(settings, arguments.json),
-            Self::Logout(arguments) => arguments.whose.find(settings)?.logout(),
+            Self::Status(arguments) => status(settings)?.print(arguments.format),
+            Self::Logout(arguments) => {
+                arguments.whose.find(settings)?.logout(arguments.whose.format)
+            }
         }
     }
 }
@@ -113,7 +116,7 @@ impl CliCommand for AuthCommand {
 impl AccountArguments {
     /// Finds the server. The error is one line for the user.
     fn find<'s>(&self, settings: &'s Settings) -> Result<SignInSubject<'s>, CommandError> {
-        find_subject(settings, &self.server, self.agent.as_deref()).map_err(usage)
+        find_subject(settings, &self.server, self.agent.as_deref())
     }
 }
 
@@ -148,55 +151,65 @@ impl SignInSubject<'_> {
                 let target = self.target()?;
                 let mut flow = LoginFlow::begin(&target, &arguments.scopes).await?;
                 let server = &target.server;
-                let answer = wait_for_callback(&mut flow, server, arguments.no_browser).await?;
+                let answer = wait_for_callback(
+                    &mut flow,
+                    server,
+                    arguments.no_browser,
+                    arguments.whose.format,
+                )
+                .await?;
                 flow.exchange_code(answer).await
             };
-            signed_in.await.map_err(failure)?;
+            signed_in.await?;
             let pool = DownstreamRegistry::new(self.settings.root.clone());
             let tools = pool.get_or_create(self.scope(), &self.spec).tools().await;
             pool.close().await;
-            let list = tools
-                .map_err(|error| failure(format_args!("the sign-in is there, but {error}")))?;
+            let list = tools.map_err(|error| {
+                let message = format!("the sign-in is there, but {error}");
+                CommandError::new(ErrorCode::SignInFailed, message)
+            })?;
             let (name, tools) = (&self.spec.name, plural(list.tools.len(), "tool"));
-            output::print_message(format_args!("Signed in to `{name}`, which offers {tools}."));
-            Ok(ExitStatus::Success)
+            AuthRow::load(self)
+                .output()
+                .message(format_args!("Signed in to `{name}`, which offers {tools}."))
+                .print(arguments.whose.format)
         })
     }
 
-    fn logout(&self) -> CommandResult {
+    fn logout(&self, format: JsonArgument) -> CommandResult {
         let server = &self.spec.name;
         runtime::block_on(async {
-            if !self.target().map_err(failure)?.forget().await.map_err(failure)? {
-                return Err(failure(format_args!("nobody is signed in to `{server}`")));
+            if !self.target()?.forget().await? {
+                let message = format!("nobody is signed in to `{server}`");
+                return Err(CommandError::new(ErrorCode::SignInNotFound, message));
             }
-            output::print_message(format_args!("the sign-in to `{server}` is forgotten"));
-            Ok(ExitStatus::Success)
+            AuthRow::load(self)
+                .output()
+                .message(format_args!("the sign-in to `{server}` is forgotten"))
+                .print(format)
         })
     }
 }
 
-fn status(settings: &Settings, json: bool) -> CommandResult {
-    let subjects = list_subjects(settings).map_err(usage)?;
+fn status(settings: &Settings) -> Result<CommandReport, CommandError> {
+    let subjects = list_subjects(settings)?;
     let rows: Vec<AuthRow> = subjects.iter().map(AuthRow::load).collect();
-    output::print_list(json, &rows, "no server of this project asks for a sign-in", || {
+    let servers: Vec<ServerObject> = rows.iter().map(AuthRow::to_object).collect();
+    Ok(CommandReport::list(&servers, "no server of this project asks for a sign-in", || {
         rows.iter().map(AuthRow::to_text).collect::<Vec<_>>().join("\n")
-    });
-    Ok(ExitStatus::Success)
+    }))
 }
 
 /// A row of `auth status`.
-#[derive(Default, Serialize)]
+#[derive(Default)]
 struct AuthRow {
     server: String,
     agent: Option<String>,
     state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Timestamp>,
     renewable: bool,
     scopes: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     kept_in: Option<&'static str>,
 }
 
@@ -227,6 +240,27 @@ impl AuthRow {
         row
     }
 
+    fn to_object(&self) -> ServerObject {
+        let sign_in = SignInObject {
+            state: self.state.replace(' ', "_"),
+            reason: self.detail.clone(),
+            expires_at: self.expires_at.map(Into::into),
+            renewable: self.renewable,
+            scopes: self.scopes.clone(),
+            kept_in: self.kept_in.map(str::to_owned),
+        };
+        ServerObject {
+            server: self.server.clone(),
+            agent: self.agent.clone(),
+            sign_in: Some(sign_in),
+            ..ServerObject::default()
+        }
+    }
+
+    fn output(&self) -> CommandReport {
+        CommandReport::new(&self.to_object())
+    }
+
     fn to_text(&self) -> String {
         let agent = self.agent.as_ref().map(|agent| format!(" for {agent}")).unwrap_or_default();
         let mut parts = vec![format!("{}{agent}: {}", self.server, self.state)];
@@ -250,10 +284,16 @@ async fn wait_for_callback(
     flow: &mut LoginFlow<'_>,
     server: &str,
     no_browser: bool,
+    format: JsonArgument,
 ) -> Result<CallbackParams, SignInError> {
     let address = flow.address().to_owned();
     output::print_message(format_args!("To sign in to `{server}`, open this page:"));
-    output::print(&address);
+    // With `--json` stdout has the result alone.
+    if format.json {
+        output::print_message(&address);
+    } else {
+        output::print(&address);
+    }
     let mut opening = None;
     if !no_browser {
         opening = Some(tokio::spawn(async move { open_browser(&address).await }));
@@ -311,7 +351,7 @@ fn find_subject<'s>(
     settings: &'s Settings,
     server: &str,
     agent: Option<&str>,
-) -> Result<SignInSubject<'s>, String> {
+) -> Result<SignInSubject<'s>, CommandError> {
     if let Some(agent) = agent {
         let mut private =
             private_subjects(settings, |own, entry| own == agent && entry.name == server);
@@ -322,19 +362,28 @@ fn find_subject<'s>(
     let set = read_servers(settings)?;
     let Some(entry) = set.get(server) else {
         let near = nearest_names(server, set.names());
-        let hint = near.first().map(|near| format!("; is `{near}` meant?")).unwrap_or_default();
         let whose = agent.map(|agent| format!(", and `{agent}` has none of its own"));
         let whose = whose.unwrap_or_default();
-        return Err(format!("`.mcp.json` has no server `{server}`{whose}{hint}"));
+        let message = format!("`.mcp.json` has no server `{server}`{whose}");
+        let error = CommandError::new(ErrorCode::ServerNotFound, message);
+        return Err(match near.first() {
+            Some(near) => error.with_help(format_args!("did you mean `{near}`?")),
+            None => error,
+        });
     };
-    let spec = entry.spec.clone().map_err(|reason| format!("server `{server}`: {reason}"))?;
+    let spec = entry.spec.clone().map_err(|reason| {
+        CommandError::new(
+            ErrorCode::ProjectFileInvalid,
+            format_args!("server `{server}`: {reason}"),
+        )
+    })?;
     match (spec.oauth.per_agent, agent) {
-        (true, None) => Err(format!(
+        (true, None) => Err(usage(format_args!(
             "every agent signs in to `{server}` by itself: say which with `--agent AGENT`"
-        )),
-        (false, Some(agent)) => Err(format!(
+        ))),
+        (false, Some(agent)) => Err(usage(format_args!(
             "all agents share the sign-in to `{server}`: leave `--agent {agent}` out, or put `\"auth\": {{\"isolation\": \"agent\"}}` into its entry"
-        )),
+        ))),
         (_, agent) => {
             Ok(SignInSubject { settings, spec, agent: agent.map(str::to_owned), private: false })
         }
@@ -344,9 +393,10 @@ fn find_subject<'s>(
 /// Returns all remote servers without an `Authorization` header of their own.
 ///
 /// A server with per-agent accounts appears once for each agent that has signed in.
-fn list_subjects(settings: &Settings) -> Result<Vec<SignInSubject<'_>>, String> {
+fn list_subjects(settings: &Settings) -> Result<Vec<SignInSubject<'_>>, CommandError> {
     let set = read_servers(settings)?;
-    let signed_in = CredentialStore::of_user()?.records_of_project(&settings.root);
+    let signed_in =
+        CredentialStore::of_user().map_err(store_unavailable)?.records_of_project(&settings.root);
     let mut subjects = Vec::new();
     for spec in set.entries().iter().filter_map(|entry| entry.spec.as_ref().ok()) {
         if !needs_sign_in(&spec.launch) {
@@ -397,12 +447,15 @@ fn needs_sign_in(launch: &ServerLaunch) -> bool {
     }
 }
 
-fn read_servers(settings: &Settings) -> Result<ServerSet, String> {
+fn read_servers(settings: &Settings) -> Result<ServerSet, CommandError> {
     let file = GatewayFiles::locate(settings).mcp_config;
     if !file.found {
         return Ok(ServerSet::default());
     }
-    let unreadable = |reason: String| format!("`{}` cannot be read: {reason}", file.path.display());
+    let unreadable = |reason: String| {
+        let message = format!("`{}` cannot be read: {reason}", file.path.display());
+        CommandError::new(ErrorCode::ProjectFileInvalid, message)
+    };
     let bytes =
         read_bounded(&file.path, MAX_FILE_BYTES).map_err(|error| unreadable(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable("it is no text".to_owned()))?;

@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::Args;
-use serde::Serialize;
 
+use crate::api::{CheckObject, FindingObject, ReportLevel};
 use crate::catalog::{
     Agent, Diagnostic, ProjectCheck, Severity, Snapshot, check_project, public_servers,
 };
+use crate::cli::commands::init::refresh_section;
 use crate::cli::format::plural;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, diagnostics, output};
+use crate::cli::{
+    CliCommand, CommandAccess, CommandReport, CommandResult, ExitStatus, JsonArgument, diagnostics,
+};
 use crate::config::{GatewayFiles, Settings};
 use crate::gateway::{FindingLevel, GatewayError, ServerSet, ToolPins, read_text};
 use crate::policy::{GatewayRules, RuleProblem, builtin_tools, runs_commands, unknown_servers};
@@ -22,71 +25,59 @@ use crate::util::one_line;
 /// .claude/settings.json, and the list of subagents in agents/main/system-prompt.md. Findings go to
 /// stderr, the summary to stdout. Exit code 0 if nothing is wrong, else 1.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Examples:\n  adjutant check\n  adjutant check --strict\n  \
-    adjutant check --json | jq -r '.diagnostics[] | \"\\(.file):\\(.line): \\(.message)\"'")]
+#[command(
+    after_long_help = "Examples:\n  adjutant check\n  adjutant check --strict\n  adjutant check --fix\n  \
+    adjutant check --json | jq -r '.findings[] | \"\\(.file):\\(.line): \\(.message)\"'"
+)]
 pub(crate) struct CheckArguments {
     /// Count warnings as errors
     #[arg(long)]
     strict: bool,
 
-    /// Print what was found as JSON
+    /// Refresh the list of subagents in agents/main/system-prompt.md
     #[arg(long)]
-    json: bool,
+    fix: bool,
+
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
-#[derive(Serialize)]
-struct CheckReport<'r> {
-    ok: bool,
-    files: usize,
-    errors: usize,
-    warnings: usize,
-    diagnostics: &'r [Diagnostic],
-    notes: &'r [CheckNote],
-}
-
-/// Information that is neither an error nor a warning.
-#[derive(Serialize)]
-struct CheckNote {
-    code: &'static str,
-    agents: Vec<String>,
-    message: String,
+impl CheckArguments {
+    pub(crate) fn access(&self) -> CommandAccess {
+        if self.fix { CommandAccess::ActsOrChanges } else { CommandAccess::ReadsOnly }
+    }
 }
 
 impl CliCommand for CheckArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
+        if self.fix {
+            refresh_section(settings);
+        }
         let snapshot = Snapshot::load(settings);
         let mut check = check_project(settings, &snapshot);
         check_gateway(settings, &mut check);
         check.diagnostics.extend(check_tool_pins(settings));
         let found = &check.diagnostics;
         let errors = found.iter().filter(|found| found.is_error()).count();
-        let notes: Vec<CheckNote> = shell_note(&snapshot).into_iter().collect();
-        let ok = errors == 0 && (found.is_empty() || !self.strict);
-        if self.json {
-            output::print_json(&CheckReport {
-                ok,
-                files: check.files,
-                errors,
-                warnings: found.len() - errors,
-                diagnostics: found,
-                notes: &notes,
-            });
-        } else {
-            diagnostics::print(found, &settings.root);
-            for note in &notes {
-                output::print_message(format_args!("note: {}", note.message));
-            }
-            let agents = plural(snapshot.entries().len(), "agent");
-            let files = plural(check.files, "file");
-            let counts = diagnostics::format_counts(found);
-            output::print(format_args!("{agents}, {files} checked: {counts}"));
+        let warnings = found.len() - errors;
+        let note = shell_note(&snapshot);
+        let ok = errors == 0 && (warnings == 0 || !self.strict);
+        let findings = found.iter().map(diagnostics::to_finding).chain(note.clone()).collect();
+        let files = check.files;
+        let output = CommandReport::new(&CheckObject { ok, files, errors, warnings, findings })
+            .exit(ExitStatus::success_if(ok));
+        let mut output = diagnostics::add_to(output, found, &settings.root);
+        if let Some(note) = note {
+            output = output.message(format_args!("note: {}", note.message));
         }
-        Ok(ExitStatus::success_if(ok))
+        let agents = plural(snapshot.entries().len(), "agent");
+        let (files, counts) = (plural(files, "file"), diagnostics::format_counts(found));
+        output.data(format_args!("{agents}, {files} checked: {counts}")).print(self.format)
     }
 }
 
 /// Returns a note on agents with a shell: a shell bypasses the denials on control files.
-fn shell_note(snapshot: &Snapshot) -> Option<CheckNote> {
+fn shell_note(snapshot: &Snapshot) -> Option<FindingObject> {
     let runs_commands = |agent: &Agent| builtin_tools(agent).iter().any(|tool| runs_commands(tool));
     let agents = snapshot.entries().iter().filter_map(|entry| entry.agent());
     let agents: Vec<String> =
@@ -99,7 +90,15 @@ fn shell_note(snapshot: &Snapshot) -> Option<CheckNote> {
     let message = format!(
         "{names}: only a sandbox keeps a shell from changing control files and reading `data/` (docs/security.md)"
     );
-    Some(CheckNote { code: "shell", agents, message })
+    Some(FindingObject {
+        level: ReportLevel::Note,
+        code: "shell".to_owned(),
+        message,
+        help: None,
+        file: None,
+        line: None,
+        column: None,
+    })
 }
 
 /// Checks `.mcp.json` and the gateway rules with the parsers that the gateway uses.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use comfy_table::Table;
-use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
+use crate::api::{CostObject, short_id};
 use crate::catalog::Snapshot;
 use crate::cli::format::format_usd;
-use crate::cli::table::{align_right, plain_table};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
+use crate::cli::table::{Column, Table};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output, store_unavailable};
 use crate::config::Settings;
 use crate::costs::{CostAccount, CostLedger, day_of};
 use crate::util::{now, one_line};
@@ -20,10 +20,10 @@ const OUTSIDE_SESSION: &str = "outside of a session";
 /// Show what the agents have cost, by agent, by day, or by session of the main agent
 ///
 /// Read from the ledger in data/, which every run pays into while it goes on. Days are days in UTC.
-/// Exit codes: 0; 1 the ledger cannot be read.
+/// Exit codes: 0; 4 the ledger cannot be read.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant costs\n  adjutant costs --by day\n  \
-    adjutant costs --json | jq .total.cost_usd")]
+    adjutant costs --json | jq 'map(.cost_usd) | add'")]
 pub(crate) struct CostsArguments {
     /// What stands in one line
     #[arg(long, value_enum, default_value_t = CostGrouping::Agent)]
@@ -52,7 +52,8 @@ struct CostRow {
 
 impl CliCommand for CostsArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
-        let accounts = CostLedger::at(&settings.data_dir()).accounts().map_err(failure)?;
+        let accounts =
+            CostLedger::at(&settings.data_dir()).accounts().map_err(store_unavailable)?;
         let mut rows = group_rows(&accounts, self.by);
         if self.by == CostGrouping::Agent {
             add_budgets(&mut rows, &accounts, settings);
@@ -61,7 +62,7 @@ impl CliCommand for CostsArguments {
             output::print_message("nothing has cost anything yet");
         } else {
             let text = || table(&rows, self.by, output::stdout_is_terminal());
-            output::print_result(self.json, &to_json(&rows, self.by), text);
+            output::print_result(self.json, &to_objects(&rows, self.by), text);
         }
         Ok(ExitStatus::Success)
     }
@@ -111,7 +112,13 @@ fn total(rows: &[CostRow]) -> CostRow {
 fn table(rows: &[CostRow], by: CostGrouping, with_bars: bool) -> Table {
     let total = total(rows);
     let longest = rows.iter().map(|row| row.cost_usd).fold(0.0, f64::max);
-    let mut table = plain_table([by.header(), "RUNS", "COST", ""]);
+    let mut table = Table::new([
+        Column::text(by.header()),
+        Column::number("RUNS").drop(2),
+        Column::number("COST"),
+        Column::whole("").drop(1),
+        Column::text("BUDGET").drop(3),
+    ]);
     for row in rows.iter().chain((rows.len() > 1).then_some(&total)) {
         let bar = match with_bars && row.name != total.name {
             true => draw_bar(row.cost_usd, longest),
@@ -120,10 +127,10 @@ fn table(rows: &[CostRow], by: CostGrouping, with_bars: bool) -> Table {
         let budget = row.today.map_or(String::new(), |(spent, most)| {
             format!("{} of ${most} today", format_usd(spent))
         });
-        let aside = [bar, budget].join(" ").trim().to_owned();
-        table.add_row([one_line(&row.name), row.runs.to_string(), format_usd(row.cost_usd), aside]);
+        let is_id = by == CostGrouping::Session && Uuid::try_parse(&row.name).is_ok();
+        let name = if is_id { short_id(&row.name).to_owned() } else { one_line(&row.name) };
+        table.add_row([name, row.runs.to_string(), format_usd(row.cost_usd), bar, budget]);
     }
-    align_right(&mut table, &[1, 2]);
     table
 }
 
@@ -154,29 +161,25 @@ fn draw_bar(amount: f64, longest: f64) -> String {
     bar + last.map_or("", |(_, cell)| *cell)
 }
 
-fn to_json(rows: &[CostRow], by: CostGrouping) -> Value {
-    let key = by.header().to_lowercase();
-    let entry = |row: &CostRow| {
-        let mut entry = Map::new();
-        entry.insert(key.clone(), row.name.clone().into());
-        entry.insert("runs".to_owned(), row.runs.into());
-        entry.insert("cost_usd".to_owned(), round_usd(row.cost_usd).into());
-        if let Some((spent, most)) = row.today {
-            entry.insert("today_usd".to_owned(), round_usd(spent).into());
-            entry.insert("per_day_usd".to_owned(), most.into());
+fn to_objects(rows: &[CostRow], by: CostGrouping) -> Vec<CostObject> {
+    let object = |row: &CostRow| {
+        let name = || Some(row.name.clone());
+        let mut object = CostObject {
+            runs: row.runs,
+            cost_usd: row.cost_usd.into(),
+            today_usd: row.today.map(|(spent, _)| spent.into()),
+            per_day_usd: row.today.map(|(_, most)| most.into()),
+            ..CostObject::default()
+        };
+        match by {
+            CostGrouping::Agent => object.agent = name(),
+            CostGrouping::Day => object.day = name(),
+            CostGrouping::Session if row.name == OUTSIDE_SESSION => {}
+            CostGrouping::Session => object.session_id = name(),
         }
-        Value::Object(entry)
+        object
     };
-    let total = total(rows);
-    json!({
-        "by": key,
-        "rows": rows.iter().map(entry).collect::<Vec<_>>(),
-        "total": { "runs": total.runs, "cost_usd": round_usd(total.cost_usd) },
-    })
-}
-
-fn round_usd(amount: f64) -> f64 {
-    (amount * 1e9).round() / 1e9
+    rows.iter().map(object).collect()
 }
 
 #[cfg(test)]
@@ -204,7 +207,7 @@ mod tests {
             account("2026-11-16", "helper", "process-2", 0.125),
         ];
         let shown = [CostGrouping::Agent, CostGrouping::Day, CostGrouping::Session].map(|by| {
-            let lines = table(&group_rows(&accounts, by), by, true).to_string();
+            let lines = table(&group_rows(&accounts, by), by, true).render(None);
             lines.lines().map(|line| line.trim_end().to_owned() + "\n").collect::<String>()
         });
         insta::assert_snapshot!(shown.join("\n"));

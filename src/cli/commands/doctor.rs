@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::join_all;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::{FindingObject, ReportLevel};
 use crate::catalog::Snapshot;
 use crate::cli::format::{format_usd, plural};
 use crate::cli::runtime::lazy_gateway;
 use crate::cli::table::wrap_behind_heading;
-use crate::cli::{CliCommand, CommandAccess, CommandResult, ExitStatus, output, runtime};
-use crate::config::Settings;
+use crate::cli::{
+    CliCommand, CommandAccess, CommandReport, CommandResult, ExitStatus, JsonArgument, runtime,
+};
+use crate::config::{Settings, find_project};
 use crate::delegation::{
     NoApprover, Orchestrator, ProgramCache, RunRequest, StatusSender, find_credentials,
 };
@@ -36,9 +38,8 @@ pub(crate) struct DoctorArguments {
     /// Also start every server, and make one round trip to the model (costs a fraction of a cent)
     #[arg(long)]
     live: bool,
-    /// Print the findings as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 impl DoctorArguments {
@@ -52,21 +53,30 @@ impl CliCommand for DoctorArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         runtime::block_on(async {
             let mut findings = vec![check_claude(settings).await, check_credentials()];
-            findings.extend(check_project(settings));
-            findings.extend(check_servers(settings, self.live).await);
+            match find_project(&settings.root) {
+                Ok(_) => {
+                    findings.extend(check_project(settings));
+                    findings.extend(check_servers(settings, self.live).await);
+                }
+                Err(error) => findings.push(bad(
+                    "project",
+                    error.to_string(),
+                    "go to a folder of a project, or name one with `--root DIR`",
+                )),
+            }
             if self.live {
                 findings.push(check_round_trip(settings).await);
             }
-            output::print_result(self.json, &findings, || {
-                findings.iter().map(DoctorFinding::to_text).collect::<Vec<_>>().join("\n")
-            });
-            let is_bad = |finding: &DoctorFinding| finding.state == FindingState::Bad;
-            Ok(ExitStatus::success_if(!findings.iter().any(is_bad)))
+            let is_bad = |finding: &FindingObject| finding.level == ReportLevel::Error;
+            CommandReport::new(&findings)
+                .data(findings.iter().map(to_text).collect::<Vec<_>>().join("\n"))
+                .exit(ExitStatus::success_if(!findings.iter().any(is_bad)))
+                .print(self.format)
         })
     }
 }
 
-async fn check_claude(settings: &Settings) -> DoctorFinding {
+async fn check_claude(settings: &Settings) -> FindingObject {
     const USEFUL: [&str; 7] = [
         "--no-session-persistence",
         "--session-id",
@@ -91,7 +101,7 @@ async fn check_claude(settings: &Settings) -> DoctorFinding {
     }
 }
 
-fn check_credentials() -> DoctorFinding {
+fn check_credentials() -> FindingObject {
     match find_credentials() {
         Some(place) => good("credentials", place),
         None => warned(
@@ -102,7 +112,7 @@ fn check_credentials() -> DoctorFinding {
     }
 }
 
-fn check_project(settings: &Settings) -> Vec<DoctorFinding> {
+fn check_project(settings: &Settings) -> Vec<FindingObject> {
     let snapshot = Snapshot::load(settings);
     let (sound, broken): (Vec<_>, Vec<_>) =
         snapshot.entries().iter().partition(|entry| entry.agent().is_some());
@@ -127,7 +137,7 @@ fn check_project(settings: &Settings) -> Vec<DoctorFinding> {
     ]
 }
 
-fn check_data_dir(folder: &Path) -> DoctorFinding {
+fn check_data_dir(folder: &Path) -> FindingObject {
     match fs::metadata(folder) {
         Err(_) => good("data", format!("`{}` will be made when it is needed", folder.display())),
         Ok(metadata) if metadata.permissions().readonly() => bad(
@@ -139,7 +149,7 @@ fn check_data_dir(folder: &Path) -> DoctorFinding {
     }
 }
 
-fn check_registration(root: &Path) -> DoctorFinding {
+fn check_registration(root: &Path) -> FindingObject {
     let text = fs::read_to_string(root.join(".mcp.json")).unwrap_or_default();
     let entry = serde_json::from_str::<serde_json::Value>(&text)
         .is_ok_and(|value| value.pointer("/mcpServers/adjutant").is_some());
@@ -154,7 +164,7 @@ fn check_registration(root: &Path) -> DoctorFinding {
 }
 
 /// Runs one real delegation in a temporary project.
-async fn check_round_trip(settings: &Settings) -> DoctorFinding {
+async fn check_round_trip(settings: &Settings) -> FindingObject {
     const AGENT: &str = "---\nname: doctor\ndescription: Says one word\ntimeout_ms: 60000\nmax_turns: 1\n---\nAnswer with the single word: ready\n";
     let folder = match ScratchDir::new() {
         Ok(folder) => folder,
@@ -195,10 +205,10 @@ async fn check_round_trip(settings: &Settings) -> DoctorFinding {
 /// Checks all servers: one finding for the usable ones, one warning for each unusable one.
 ///
 /// Only a warning, because an unusable server does not affect anything else.
-async fn check_servers(settings: &Settings, live: bool) -> Vec<DoctorFinding> {
+async fn check_servers(settings: &Settings, live: bool) -> Vec<FindingObject> {
     let gateway = lazy_gateway(settings);
     let unreadable = gateway.in_force().report.mcp_config.last_error.clone();
-    let mut findings: Vec<DoctorFinding> = unreadable
+    let mut findings: Vec<FindingObject> = unreadable
         .map(|error| warned("servers", error, "run `adjutant check`"))
         .into_iter()
         .collect();
@@ -259,50 +269,42 @@ async fn check_all(
     join_all(checks).await
 }
 
-/// Result of one check.
-#[derive(Debug, Serialize)]
-struct DoctorFinding {
-    what: &'static str,
-    state: FindingState,
-    found: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum FindingState {
-    Good,
-    Warned,
-    Bad,
-}
-
-impl DoctorFinding {
-    fn to_text(&self) -> String {
-        let mark = match self.state {
-            FindingState::Good => "ok  ",
-            FindingState::Warned => "warn",
-            FindingState::Bad => "BAD ",
-        };
-        let found = wrap_behind_heading(&format!("{mark}  {:<12} ", self.what), &self.found);
-        match &self.advice {
-            None => found,
-            Some(advice) => {
-                let heading = format!("      {:<12} → ", "");
-                format!("{found}\n{}", wrap_behind_heading(&heading, advice))
-            }
+fn to_text(finding: &FindingObject) -> String {
+    let mark = match finding.level {
+        ReportLevel::Ok | ReportLevel::Note => "ok  ",
+        ReportLevel::Warning => "warn",
+        ReportLevel::Error => "BAD ",
+    };
+    let found = wrap_behind_heading(&format!("{mark}  {:<12} ", finding.code), &finding.message);
+    match &finding.help {
+        None => found,
+        Some(help) => {
+            let heading = format!("      {:<12} → ", "");
+            format!("{found}\n{}", wrap_behind_heading(&heading, help))
         }
     }
 }
 
-fn good(what: &'static str, found: String) -> DoctorFinding {
-    DoctorFinding { what, state: FindingState::Good, found, advice: None }
+fn good(code: &str, message: String) -> FindingObject {
+    finding(ReportLevel::Ok, code, message, None)
 }
 
-fn warned(what: &'static str, found: String, advice: &str) -> DoctorFinding {
-    DoctorFinding { what, state: FindingState::Warned, found, advice: Some(advice.to_owned()) }
+fn warned(code: &str, message: String, help: &str) -> FindingObject {
+    finding(ReportLevel::Warning, code, message, Some(help))
 }
 
-fn bad(what: &'static str, found: String, advice: &str) -> DoctorFinding {
-    DoctorFinding { what, state: FindingState::Bad, found, advice: Some(advice.to_owned()) }
+fn bad(code: &str, message: String, help: &str) -> FindingObject {
+    finding(ReportLevel::Error, code, message, Some(help))
+}
+
+fn finding(level: ReportLevel, code: &str, message: String, help: Option<&str>) -> FindingObject {
+    FindingObject {
+        level,
+        code: code.to_owned(),
+        message,
+        help: help.map(str::to_owned),
+        file: None,
+        line: None,
+        column: None,
+    }
 }

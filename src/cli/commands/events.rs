@@ -6,16 +6,21 @@ use clap::Args;
 use serde_json::Value;
 
 use super::runs::matches_run_id;
+use crate::api::short_id;
+use crate::audit::escape_controls;
 use crate::cli::format::{format_log_time, format_usd};
 use crate::cli::log_view::{LogView, MatchedLine, age};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, main_session_watch, output, usage};
+use crate::cli::table::wrap_line;
+use crate::cli::{
+    CliCommand, CommandResult, ExitStatus, main_session_watch, output, store_unavailable,
+};
 use crate::config::Settings;
 use crate::events::{EndDetection, RecordedEvent, event_path, read_events};
 use crate::util::{now, one_line, shorten};
 
 /// Show what the main agent, its native subagents and ours have done, one event a line
 ///
-/// Exit code 0; 2 if the events cannot be read.
+/// Exit code 0; 4 if the events cannot be read.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = "Examples:\n  adjutant events --follow\n  adjutant events --agent web-search --type PermissionDenied\n  \
@@ -25,7 +30,7 @@ pub(crate) struct EventsArguments {
     /// Go on showing events as they are written
     #[arg(long, short)]
     follow: bool,
-    /// The lines as they stand in the log
+    /// Print the events as JSON, one a line
     #[arg(long)]
     json: bool,
     /// Only this agent's events; `main` is the main agent
@@ -62,7 +67,10 @@ impl CliCommand for EventsArguments {
             |line| print_line(line, self.json),
         );
         shown.map_err(|error| {
-            usage(format_args!("the events `{}` cannot be read: {error}", path.display()))
+            store_unavailable(format_args!(
+                "the events `{}` cannot be read: {error}",
+                path.display()
+            ))
         })?;
         Ok(ExitStatus::Success)
     }
@@ -80,11 +88,11 @@ fn matches_filter(event: &RecordedEvent, arguments: &EventsArguments) -> bool {
 }
 
 fn print_line(line: &str, json: bool) {
+    let Some(event) = RecordedEvent::parse(line) else { return };
     if json {
-        return output::print(line);
-    }
-    if let Some(event) = RecordedEvent::parse(line) {
-        output::print(one_line(&format_event(&event)));
+        output::print_raw(escape_controls(Value::Object(event.fields).to_string()));
+    } else {
+        output::print(wrap_line(&one_line(&format_event(&event))));
     }
 }
 
@@ -93,7 +101,7 @@ fn print_line(line: &str, json: bool) {
 /// Example: `2026-01-31T12:00:00.123Z web-search 5f809f2e PostToolUse Bash (243 ms) echo one`.
 fn format_event(event: &RecordedEvent) -> String {
     let mut words = vec![format_log_time(event.time), shorten(event.agent(), 40)];
-    words.extend(event.text("agent_id").map(short_id));
+    words.extend(event.text("agent_id").map(|id| short_id(id).to_owned()));
     words.push(shorten(event.name(), 40));
     words.extend(event.text("tool_name").map(|tool| shorten(tool, 60)));
     words.extend(event.text("outcome").map(|outcome| shorten(outcome, 40)));
@@ -103,13 +111,10 @@ fn format_event(event: &RecordedEvent) -> String {
     words.join(" ")
 }
 
-/// Returns the last 8 bytes of an id: ids begin with the time, so the end distinguishes them.
-fn short_id(id: &str) -> String {
-    let from = id.len().saturating_sub(8);
-    id.get(id.ceil_char_boundary(from)..).unwrap_or(id).to_owned()
-}
-
 fn event_detail(event: &RecordedEvent) -> Option<&str> {
+    if let Some(error) = event.fields.get("error").and_then(|error| error.get("message")) {
+        return error.as_str();
+    }
     let input = event.fields.get("tool_input").and_then(Value::as_object);
     let told = input.and_then(|input| {
         let named = ["command", "file_path", "url", "query", "pattern"];

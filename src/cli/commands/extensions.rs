@@ -4,18 +4,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use comfy_table::Table;
-use serde_json::{Value, json};
 
+use crate::api::{
+    CheckObject, DefinitionState, ExtensionAgentObject, ExtensionObject, ExtensionServerObject,
+};
 use crate::catalog::{Diagnostic, Extension, Snapshot, Visibility};
 use crate::cli::format::plural;
-use crate::cli::table::ruled_table;
+use crate::cli::table::{Column, Table};
 use crate::cli::{
-    CliCommand, CommandAccess, CommandResult, ExitStatus, diagnostics, failure, output,
+    CliCommand, CommandAccess, CommandError, CommandReport, CommandResult, ErrorCode, ExitStatus,
+    JsonArgument, diagnostics,
 };
 use crate::config::Settings;
 use crate::store::{copy_tree, remove_tree};
-use crate::util::{AgentName, nearest_names, strip_control_chars};
+use crate::util::{AgentName, strip_control_chars};
 
 /// Show, check, add and remove extensions: bundles of agents and MCP servers
 #[derive(Debug, Subcommand)]
@@ -27,42 +29,49 @@ pub(crate) enum ExtensionsCommand {
     ///
     /// Exit code 0, also when one is broken: `check` is the command that judges.
     #[command(
-        after_long_help = "Examples:\n  adjutant extensions list\n  adjutant extensions list --json | jq -r '.[].name'"
+        after_long_help = "Examples:\n  adjutant extensions list\n  adjutant extensions list --json | jq -r '.[].extension'"
     )]
     List {
-        /// Print the extensions as JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: JsonArgument,
     },
     /// Say what is wrong in extensions, with the line
     ///
     /// Findings go to stderr. Exit code 0 if nothing is wrong, else 1.
     #[command(after_long_help = "Example:\n  adjutant extensions check")]
-    Check,
+    Check {
+        #[command(flatten)]
+        format: JsonArgument,
+    },
     /// Copy an extension into the project
     ///
     /// The folder is copied to extensions/NAME, where NAME is its own; nothing is overwritten, and an extension that
     /// has mistakes, symlinks, or names that are there already is not taken. It grants nothing: its public servers
-    /// are used by whom the gateway's rules allow. Exit code 0; 1 if it was not taken.
+    /// are used by whom the gateway's rules allow. Exit code 0; 1 if it is invalid or there already; 2 if it is no
+    /// folder; 4 if it cannot be copied.
     #[command(after_long_help = "Example:\n  adjutant extensions add ~/Downloads/review-kit")]
     Add {
         /// The folder with extension.json or gemini-extension.json
         path: PathBuf,
+        #[command(flatten)]
+        format: JsonArgument,
     },
     /// Remove an extension and everything in its folder
     ///
-    /// Exit code 0; 1 if there is no such extension.
+    /// Exit code 0; 3 if there is no such extension.
     #[command(after_long_help = "Example:\n  adjutant extensions remove review-kit")]
     Remove {
         /// The extension's name
         name: String,
+        #[command(flatten)]
+        format: JsonArgument,
     },
 }
 
 impl ExtensionsCommand {
     pub(crate) fn access(&self) -> CommandAccess {
         match self {
-            Self::List { .. } | Self::Check => CommandAccess::ReadsOnly,
+            Self::List { .. } | Self::Check { .. } => CommandAccess::ReadsOnly,
             Self::Add { .. } | Self::Remove { .. } => CommandAccess::ActsOrChanges,
         }
     }
@@ -71,40 +80,49 @@ impl ExtensionsCommand {
 impl CliCommand for ExtensionsCommand {
     fn run(&self, settings: &Settings) -> CommandResult {
         match self {
-            Self::List { json } => Ok(list(settings, *json)),
-            Self::Check => Ok(check(settings)),
-            Self::Add { path } => add(settings, path),
-            Self::Remove { name } => remove(settings, name),
+            Self::List { format } => list(settings).print(*format),
+            Self::Check { format } => check(settings).print(*format),
+            Self::Add { path, format } => add(settings, path)?.print(*format),
+            Self::Remove { name, format } => remove(settings, name)?.print(*format),
         }
     }
 }
 
-fn list(settings: &Settings, json: bool) -> ExitStatus {
+fn list(settings: &Settings) -> CommandReport {
     let snapshot = Snapshot::load(settings);
-    let reports: Vec<_> =
-        snapshot.extensions().iter().map(|each| extension_json(settings, each)).collect();
+    let extensions: Vec<_> =
+        snapshot.extensions().iter().map(|each| extension_object(settings, each)).collect();
     let none = "there are no extensions: `adjutant extensions add PATH` brings one";
-    output::print_list(json, &reports, none, || table(snapshot.extensions()));
-    ExitStatus::Success
+    CommandReport::list(&extensions, none, || table(snapshot.extensions()))
 }
 
-fn extension_json(settings: &Settings, extension: &Extension) -> Value {
-    let agents = extension.agents.iter();
-    let agents = agents
-        .map(|agent| json!({ "name": agent.name, "file": settings.relative(&agent.file) }))
-        .collect::<Vec<_>>();
-    json!({
-        "name": extension.name, "file": settings.relative(&extension.file), "agents": agents,
-        "servers": extension.servers, "state": state(extension),
-        "reason": first_problem(extension),
-    })
+fn extension_object(settings: &Settings, extension: &Extension) -> ExtensionObject {
+    let agents = extension.agents.iter().map(|agent| ExtensionAgentObject {
+        agent: agent.name.clone(),
+        file: settings.relative(&agent.file),
+    });
+    let servers = extension.servers.iter().map(|server| ExtensionServerObject {
+        server: server.name.clone(),
+        visibility: match server.visibility {
+            Visibility::Public => "public".to_owned(),
+            Visibility::Private => "private".to_owned(),
+        },
+    });
+    ExtensionObject {
+        extension: extension.name.clone(),
+        file: settings.relative(&extension.file),
+        state: state(extension),
+        reason: first_problem(extension),
+        agents: agents.collect(),
+        servers: servers.collect(),
+    }
 }
 
-fn state(extension: &Extension) -> &'static str {
+fn state(extension: &Extension) -> DefinitionState {
     match (extension.has_errors(), extension.diagnostics.is_empty()) {
-        (true, _) => "broken",
-        (false, false) => "warned",
-        (false, true) => "ok",
+        (true, _) => DefinitionState::Broken,
+        (false, false) => DefinitionState::Warned,
+        (false, true) => DefinitionState::Ok,
     }
 }
 
@@ -114,9 +132,16 @@ fn first_problem(extension: &Extension) -> Option<String> {
 }
 
 fn table(extensions: &[Extension]) -> Table {
-    let mut table =
-        ruled_table(["extension", "agents", "public servers", "private servers", "state"]);
-    table.add_rows(extensions.iter().map(cells));
+    let mut table = Table::new([
+        Column::text("EXTENSION"),
+        Column::text("AGENTS").drop(3),
+        Column::text("PUBLIC SERVERS").drop(2),
+        Column::text("PRIVATE SERVERS").drop(1),
+        Column::text("STATE"),
+    ]);
+    for extension in extensions {
+        table.add_row(cells(extension));
+    }
     table
 }
 
@@ -127,8 +152,8 @@ fn cells(extension: &Extension) -> [String; 5] {
     };
     let agents: Vec<&str> = extension.agents.iter().map(|agent| agent.name.as_str()).collect();
     let state = match first_problem(extension) {
-        Some(reason) => format!("{}: {reason}", state(extension)),
-        None => state(extension).to_owned(),
+        Some(reason) => format!("{}: {reason}", state(extension).as_str()),
+        None => state(extension).as_str().to_owned(),
     };
     [
         extension.name.clone(),
@@ -140,13 +165,22 @@ fn cells(extension: &Extension) -> [String; 5] {
     .map(|cell| strip_control_chars(&cell))
 }
 
-fn check(settings: &Settings) -> ExitStatus {
+fn check(settings: &Settings) -> CommandReport {
     let snapshot = Snapshot::load(settings);
     let found = collect_diagnostics(&snapshot, |_| true);
-    diagnostics::print(&found, &settings.root);
+    let errors = found.iter().filter(|found| found.is_error()).count();
+    let output = CommandReport::new(&CheckObject {
+        ok: errors == 0,
+        files: snapshot.extensions().len(),
+        errors,
+        warnings: found.len() - errors,
+        findings: found.iter().map(diagnostics::to_finding).collect(),
+    });
     let number = plural(snapshot.extensions().len(), "extension");
-    output::print(format_args!("{number} checked: {}", diagnostics::format_counts(&found)));
-    ExitStatus::success_if(!found.iter().any(Diagnostic::is_error))
+    let counts = diagnostics::format_counts(&found);
+    diagnostics::add_to(output, &found, &settings.root)
+        .data(format_args!("{number} checked: {counts}"))
+        .exit(ExitStatus::success_if(errors == 0))
 }
 
 /// Returns the diagnostics of the extensions that `wanted` accepts: manifests and agents.
@@ -161,33 +195,48 @@ fn collect_diagnostics(snapshot: &Snapshot, wanted: impl Fn(&str) -> bool) -> Ve
     found
 }
 
-fn add(settings: &Settings, path: &Path) -> CommandResult {
-    let refuse = |why: String| failure(format_args!("{why}; nothing was changed"));
+fn add(settings: &Settings, path: &Path) -> Result<CommandReport, CommandError> {
+    let refuse =
+        |code, why: String| CommandError::new(code, format_args!("{why}; nothing was changed"));
     let shown = path.display();
-    let source = path
-        .canonicalize()
-        .map_err(|error| refuse(format!("`{shown}` cannot be opened: {error}")))?;
+    let source = path.canonicalize().map_err(|error| {
+        refuse(ErrorCode::InvalidArgument, format!("`{shown}` cannot be opened: {error}"))
+    })?;
     if !source.is_dir() {
-        return Err(refuse(format!("`{shown}` is not a folder")));
+        return Err(refuse(ErrorCode::InvalidArgument, format!("`{shown}` is not a folder")));
     }
     let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Err(error) = name.parse::<AgentName>() {
-        return Err(refuse(format!("the folder's name cannot be an extension's: {error}")));
+        return Err(refuse(
+            ErrorCode::InvalidArgument,
+            format!("the folder's name cannot be an extension's: {error}"),
+        ));
     }
     let target = settings.extensions_dir().join(&name);
     if fs::symlink_metadata(&target).is_ok() {
-        return Err(refuse(format!("`extensions/{name}` is there already")));
+        return Err(refuse(
+            ErrorCode::AlreadyExists,
+            format!("`extensions/{name}` is there already"),
+        ));
     }
     if target.starts_with(&source) {
-        return Err(refuse("an extension cannot be the project itself".to_owned()));
+        return Err(refuse(
+            ErrorCode::InvalidArgument,
+            "an extension cannot be the project itself".to_owned(),
+        ));
     }
-    copy_tree(&source, &target)
-        .map_err(|error| refuse(format!("`{shown}` cannot be copied: {error}")))?;
+    copy_tree(&source, &target).map_err(|error| {
+        refuse(ErrorCode::IoFailed, format!("`{shown}` cannot be copied: {error}"))
+    })?;
     keep_if_valid(settings, &name, &target)
 }
 
 /// Validates a copied extension together with the project; removes the copy if it has errors.
-fn keep_if_valid(settings: &Settings, name: &str, target: &Path) -> CommandResult {
+fn keep_if_valid(
+    settings: &Settings,
+    name: &str,
+    target: &Path,
+) -> Result<CommandReport, CommandError> {
     let snapshot = Snapshot::load(settings);
     let found = collect_diagnostics(&snapshot, |each| each == name);
     diagnostics::print(&found, &settings.root);
@@ -199,11 +248,12 @@ fn keep_if_valid(settings: &Settings, name: &str, target: &Path) -> CommandResul
             true => "it has neither extension.json nor gemini-extension.json",
             false => "it has mistakes",
         };
-        return Err(failure(format_args!("`{name}` was not added: {why}; nothing was changed")));
+        let message = format!("`{name}` was not added: {why}; nothing was changed");
+        return Err(CommandError::new(ErrorCode::ExtensionInvalid, message));
     };
-    output::print(format_args!("extensions/{name}"));
-    output::print_message(format_summary(extension));
-    Ok(ExitStatus::Success)
+    Ok(CommandReport::new(&extension_object(settings, extension))
+        .data(format_args!("extensions/{name}"))
+        .message(format_summary(extension)))
 }
 
 fn format_summary(extension: &Extension) -> String {
@@ -217,20 +267,23 @@ fn format_summary(extension: &Extension) -> String {
     )
 }
 
-fn remove(settings: &Settings, name: &str) -> CommandResult {
+fn remove(settings: &Settings, name: &str) -> Result<CommandReport, CommandError> {
     let snapshot = Snapshot::load(settings);
-    let names = || snapshot.extensions().iter().map(|extension| extension.name.as_str());
+    let extensions = snapshot.extensions();
     // Only listed names are accepted, so that a name cannot be a path.
-    if !names().any(|known| known == name) {
-        let hint = match nearest_names(name, names()).first() {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "`adjutant extensions list` shows them".to_owned(),
-        };
-        let name = strip_control_chars(name);
-        return Err(failure(format_args!("there is no extension `{name}`: {hint}")));
-    }
-    remove_tree(&settings.extensions_dir().join(name))
-        .map_err(|error| failure(format_args!("`extensions/{name}` cannot be removed: {error}")))?;
-    output::print(format_args!("extensions/{name} is gone"));
-    Ok(ExitStatus::Success)
+    let Some(extension) = extensions.iter().find(|extension| extension.name == name) else {
+        return Err(CommandError::not_found(
+            ErrorCode::ExtensionNotFound,
+            "extension",
+            name,
+            extensions.iter().map(|extension| extension.name.as_str()),
+            "adjutant extensions list",
+        ));
+    };
+    let output = CommandReport::new(&extension_object(settings, extension));
+    remove_tree(&settings.extensions_dir().join(name)).map_err(|error| {
+        let message = format!("`extensions/{name}` cannot be removed: {error}");
+        CommandError::new(ErrorCode::IoFailed, message)
+    })?;
+    Ok(output.data(format_args!("extensions/{name} is gone")))
 }

@@ -20,7 +20,8 @@ use crate::server::{HttpShutdown, serve_gateway_http, serve_gateway_stdio};
 /// in .mcp.json, who may use what is in .mcp-gateway-rules.json; both are followed while it runs.
 /// With --http (or GATEWAY_TRANSPORT=http, then at 127.0.0.1:8080) it serves many clients, each by its token.
 /// Nothing but protocol goes over stdout. Logs go to stderr (RUST_LOG sets how much).
-/// Exit code 0 when the client has gone or a signal came; 2 if it cannot start.
+/// Exit code 0 when the client has gone or a signal came; 2 if the arguments cannot be used; 4 if the address or the
+/// tokens cannot be used.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   claude mcp add gateway -- adjutant gateway

@@ -1,16 +1,13 @@
 //! `adjutant list`: lists the agents of the project.
 
 use clap::Args;
-use comfy_table::Table;
-use serde::Serialize;
 
+use crate::api::{AgentObject, DefinitionState};
 use crate::catalog::{AgentOrigin, AllowedCallers, CatalogEntry, Snapshot};
-use crate::cli::table::ruled_table;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output};
+use crate::cli::table::{Column, Table};
+use crate::cli::{CliCommand, CommandReport, CommandResult, JsonArgument, output};
 use crate::config::Settings;
-use crate::util::{shorten, strip_control_chars};
-
-const MAX_REASON_CHARS: usize = 160;
+use crate::util::one_line;
 
 /// List the agents of the project, sound and broken
 ///
@@ -19,23 +16,8 @@ const MAX_REASON_CHARS: usize = 160;
 #[command(after_long_help = "Examples:\n  adjutant list\n  \
     adjutant list --json | jq -r '.[] | select(.state == \"broken\") | .reason'")]
 pub(crate) struct ListArguments {
-    /// Print the agents as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// An agent in the table and in the JSON output.
-#[derive(Serialize)]
-struct AgentRow<'e> {
-    name: &'e str,
-    display_name: Option<&'e str>,
-    description: Option<&'e str>,
-    callers: Vec<&'e str>,
-    session: Option<bool>,
-    state: &'static str,
-    reason: Option<String>,
-    origin: &'e AgentOrigin,
-    file: String,
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 impl CliCommand for ListArguments {
@@ -44,57 +26,68 @@ impl CliCommand for ListArguments {
         for found in snapshot.folder_diagnostics().iter().chain(snapshot.defaults_diagnostics()) {
             output::print_message(found);
         }
-        let rows: Vec<AgentRow<'_>> = snapshot.entries().iter().map(|e| row(e, settings)).collect();
+        let agents: Vec<AgentObject> =
+            snapshot.entries().iter().map(|entry| agent_object(entry, settings)).collect();
         let none = "there are no agents yet: `adjutant new AGENT` makes the first";
-        output::print_list(self.json, &rows, none, || table(&rows));
-        Ok(ExitStatus::Success)
+        CommandReport::list(&agents, none, || table(&agents)).print(self.format)
     }
 }
 
-fn row<'e>(entry: &'e CatalogEntry, settings: &Settings) -> AgentRow<'e> {
+/// Returns the members of the list; `show` adds others.
+pub(crate) fn agent_object(entry: &CatalogEntry, settings: &Settings) -> AgentObject {
     let agent = entry.agent();
-    let (state, reason) = state(entry);
-    AgentRow {
-        name: &entry.name,
-        display_name: agent.and_then(|agent| agent.display_name.as_deref()),
-        description: agent.map(|agent| agent.description.as_str()),
-        callers: agent.map(|agent| callers(&agent.allowed_callers)).unwrap_or_default(),
-        session: agent.map(|agent| agent.session),
+    let (state, reason) = match (entry.reason(), entry.warnings().next()) {
+        (Some(reason), _) => (DefinitionState::Broken, Some(reason)),
+        (None, Some(warning)) => (DefinitionState::Warned, Some(warning.to_string())),
+        (None, None) => (DefinitionState::Ok, None),
+    };
+    AgentObject {
+        agent: entry.name.clone(),
         state,
         reason,
-        origin: &entry.origin,
+        display_name: agent.and_then(|agent| agent.display_name.clone()),
+        description: agent.map(|agent| agent.description.clone()),
+        allowed_callers: agent.map(|agent| callers(&agent.allowed_callers)).unwrap_or_default(),
+        session: agent.map(|agent| agent.session),
+        extension: match &entry.origin {
+            AgentOrigin::Project => None,
+            AgentOrigin::Extension(extension) => Some(extension.clone()),
+        },
         file: settings.relative(&entry.file),
+        settings: None,
+        builtin_tools: None,
+        servers: None,
+        prompt: None,
+        memory: None,
+        findings: None,
     }
 }
 
-/// Returns `ok`, `warned` or `broken`, with the first reason.
-fn state(entry: &CatalogEntry) -> (&'static str, Option<String>) {
-    if let Some(reason) = entry.reason() {
-        return ("broken", Some(reason));
-    }
-    match entry.warnings().next() {
-        Some(warning) => ("warned", Some(warning.to_string())),
-        None => ("ok", None),
-    }
-}
-
-fn callers(callers: &AllowedCallers) -> Vec<&str> {
+fn callers(callers: &AllowedCallers) -> Vec<String> {
     match callers {
-        AllowedCallers::Anyone => vec!["*"],
-        AllowedCallers::Named(names) => names.iter().map(String::as_str).collect(),
+        AllowedCallers::Anyone => vec!["*".to_owned()],
+        AllowedCallers::Named(names) => names.clone(),
     }
 }
 
-fn table(rows: &[AgentRow<'_>]) -> Table {
-    let mut table = ruled_table(["agent", "description", "callers", "session", "state"]);
-    table.add_rows(rows.iter().map(cells));
+fn table(rows: &[AgentObject]) -> Table {
+    let mut table = Table::new([
+        Column::text("AGENT"),
+        Column::text("DESCRIPTION").drop(3),
+        Column::text("CALLERS").drop(2),
+        Column::whole("SESSION").drop(1),
+        Column::text("STATE"),
+    ]);
+    for row in rows {
+        table.add_row(cells(row));
+    }
     table
 }
 
-fn cells(row: &AgentRow<'_>) -> [String; 5] {
-    let name = match row.origin {
-        AgentOrigin::Project => row.name.to_owned(),
-        AgentOrigin::Extension(extension) => format!("{}\nfrom {extension}", row.name),
+fn cells(row: &AgentObject) -> [String; 5] {
+    let name = match &row.extension {
+        None => row.agent.clone(),
+        Some(extension) => format!("{}\nfrom {extension}", row.agent),
     };
     let session = match row.session {
         Some(true) => "yes",
@@ -102,10 +95,9 @@ fn cells(row: &AgentRow<'_>) -> [String; 5] {
         None => "–",
     };
     let state = match &row.reason {
-        Some(reason) => format!("{}: {}", row.state, shorten(reason, MAX_REASON_CHARS)),
-        None => row.state.to_owned(),
+        Some(reason) => format!("{}: {}", row.state.as_str(), one_line(reason)),
+        None => row.state.as_str().to_owned(),
     };
-    let description = row.description.unwrap_or("–");
-    [name, description.to_owned(), row.callers.join(", "), session.to_owned(), state]
-        .map(|cell| strip_control_chars(&cell))
+    let description = row.description.as_deref().unwrap_or("–");
+    [name, description.to_owned(), row.allowed_callers.join(", "), session.to_owned(), state]
 }

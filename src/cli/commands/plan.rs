@@ -1,12 +1,13 @@
 //! `adjutant plan`: prints the launch plan of an agent. Starts nothing but `claude --help`.
 
 use clap::Args;
-use comfy_table::{ContentArrangement, Table, presets};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output, runtime};
+use crate::api::{PlanArgument, PlanObject, PlanSandboxPart, PlanServer, PlanVariable};
+use crate::cli::table::{Column, Table};
+use crate::cli::{CliCommand, CommandReport, CommandResult, JsonArgument, runtime};
 use crate::config::Settings;
-use crate::delegation::{PlanPreview, preview};
+use crate::delegation::{PlanPreview, SandboxPart, preview};
 use crate::plan::{Argument, ArgumentValue, VariableSource};
 
 /// Show exactly what would be started for an agent, and why
@@ -22,25 +23,22 @@ use crate::plan::{Argument, ArgumentValue, VariableSource};
 pub(crate) struct PlanArguments {
     /// The agent
     agent: String,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
 impl CliCommand for PlanArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         runtime::block_on(async {
             let preview = preview(settings, &self.agent).await?;
-            output::print_result(self.json, &to_json(&preview), || plan_table(&preview));
-            Ok(ExitStatus::Success)
+            CommandReport::new(&plan_object(&preview)).data(plan_table(&preview)).print(self.format)
         })
     }
 }
 
 fn plan_table(preview: &PlanPreview) -> Table {
     let plan = &preview.plan;
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    let mut table = Table::new([Column::whole(""), Column::text(""), Column::text("").drop(1)]);
     let mut row = |what: &str, value: String, why: &str| {
         table.add_row([what, value.as_str(), why]);
     };
@@ -104,33 +102,51 @@ fn limits(preview: &PlanPreview) -> Vec<(&'static str, String)> {
     list
 }
 
-fn to_json(preview: &PlanPreview) -> Value {
+fn plan_object(preview: &PlanPreview) -> PlanObject {
     let plan = &preview.plan;
-    let arguments: Vec<Value> = plan
-        .arguments
-        .iter()
-        .map(|a| json!({ "argument": format_argument(a), "reason": a.reason }))
-        .collect();
-    let environment: Vec<Value> = plan
-        .environment
-        .iter()
-        .map(|v| json!({ "name": v.name, "from": v.source, "reason": v.reason }))
-        .collect();
-    let limits: serde_json::Map<String, Value> = limits(preview)
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), parse_number(&value)))
-        .collect();
-    let mut object = json!({
-        "agent": plan.agent, "program": plan.program, "version": preview.version,
-        "folder": preview.working_dir, "arguments": arguments, "environment": environment,
-        "system_prompt": plan.system_prompt, "settings": plan.settings,
-        "builtin_tools": plan.builtin_tools, "servers": plan.servers, "limits": limits,
-        "contract": plan.digest(),
-    });
-    if let Some(members) = object.as_object_mut().filter(|_| !preview.sandbox.is_empty()) {
-        members.insert("sandbox".to_owned(), json!(preview.sandbox));
+    let limits = limits(preview).into_iter();
+    PlanObject {
+        agent: plan.agent.to_string(),
+        program: plan.program.display().to_string(),
+        version: preview.version.clone(),
+        folder: preview.working_dir.clone(),
+        arguments: plan
+            .arguments
+            .iter()
+            .map(|a| PlanArgument { argument: format_argument(a), reason: a.reason.clone() })
+            .collect(),
+        environment: plan
+            .environment
+            .iter()
+            .map(|v| variable_object(&v.name, &v.source, v.reason))
+            .collect(),
+        system_prompt: plan.system_prompt.clone(),
+        settings: plan.settings.clone(),
+        builtin_tools: plan.builtin_tools.clone(),
+        servers: plan
+            .servers
+            .iter()
+            .map(|s| PlanServer { server: s.name.clone(), reason: s.reason.clone() })
+            .collect(),
+        limits: limits.map(|(name, value)| (name.to_owned(), parse_number(&value))).collect(),
+        contract: plan.digest(),
+        sandbox: preview.sandbox.iter().map(sandbox_part).collect(),
     }
-    object
+}
+
+fn sandbox_part(part: &SandboxPart) -> PlanSandboxPart {
+    let SandboxPart { kind, text, reason } = part;
+    PlanSandboxPart { kind: (*kind).to_owned(), text: text.clone(), reason: reason.clone() }
+}
+
+fn variable_object(name: &str, source: &VariableSource, reason: &str) -> PlanVariable {
+    let (from, value) = match source {
+        VariableSource::Inherited => ("inherited", None),
+        VariableSource::Agent(template) => ("agent", Some(template.0.clone())),
+        VariableSource::Fixed(value) => ("fixed", Some(value.clone())),
+    };
+    let (name, from, reason) = (name.to_owned(), from.to_owned(), reason.to_owned());
+    PlanVariable { name, from, value, reason }
 }
 
 fn parse_number(text: &str) -> Value {

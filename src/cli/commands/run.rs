@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +23,7 @@ use crate::delegation::{
 use crate::identity::Caller;
 use crate::outcome::{Outcome, Report};
 use crate::process::Shutdown;
-use crate::util::strip_control_chars;
+use crate::util::{one_line, strip_control_chars};
 
 const PROMPT: &str = "allow [o]nce, allow for this [r]un, or [d]eny?";
 /// Unrecognized answers after which the request is denied.
@@ -62,6 +61,9 @@ pub(crate) struct RunArguments {
     /// Print the whole report as JSON
     #[arg(long)]
     json: bool,
+    /// Print the answer exactly as the agent wrote it, with escape sequences and control characters
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
 
     #[command(flatten)]
     log: logging::LogArguments,
@@ -82,14 +84,14 @@ impl CliCommand for RunArguments {
             fresh: self.fresh,
         };
         let caller = Caller { session_id: main_session_id(), ..Caller::named(&self.caller) };
-        let json = self.json;
+        let (json, raw) = (self.json, self.raw);
         runtime::block_on(async move {
             let shutdown = start_immediate_shutdown()?;
             let report = delegate(settings, shutdown, request, caller).await;
-            print_report(&report, json);
+            print_report(&report, json, raw);
             Ok(match &report.outcome {
                 Outcome::Answered(_) => ExitStatus::Success,
-                Outcome::Failed(failure) => ExitStatus::of(failure.code),
+                Outcome::Failed(failure) => ExitStatus::of_run(failure.code),
             })
         })
     }
@@ -155,7 +157,7 @@ async fn show_status_line(
 
 async fn update_status(status: &mut watch::Receiver<RunStatus>, bar: &ProgressBar) {
     loop {
-        bar.set_message(status.borrow_and_update().summary());
+        bar.set_message(one_line(&status.borrow_and_update().summary()));
         if status.changed().await.is_err() {
             return;
         }
@@ -172,15 +174,13 @@ fn spinner(agent: &str) -> ProgressBar {
     bar
 }
 
-fn print_report(report: &Report, json: bool) {
+fn print_report(report: &Report, json: bool, raw: bool) {
     if json {
-        output::print_json(&to_json(report));
+        output::print_json(&report.to_object());
         return;
     }
     match &report.outcome {
-        Outcome::Answered(answer) if output::stdout_is_terminal() => {
-            output::print(strip_control_chars(&answer.text));
-        }
+        Outcome::Answered(answer) if raw => output::print_raw(&answer.text),
         Outcome::Answered(answer) => output::print(&answer.text),
         Outcome::Failed(failure) => {
             output::print_message(strip_control_chars(&failure.full_message()));
@@ -213,26 +213,6 @@ fn format_summary(report: &Report) -> String {
         line.push_str(&format!(" · {}", format_usd(cost)));
     }
     line
-}
-
-fn to_json(report: &Report) -> serde_json::Value {
-    let mut value = json!({
-        "agent": report.agent, "run_id": report.run_id.to_string(), "duration_ms": report.duration_ms,
-        "session_id": report.session_id, "cost_usd": report.cost_usd, "turns": report.turns,
-        "denials": report.denials, "note": (!report.notes.is_empty()).then(|| report.notes.join(" ")),
-    });
-    let part = match &report.outcome {
-        Outcome::Answered(answer) => json!({ "result": answer.text, "output": answer.output }),
-        Outcome::Failed(failure) => json!({
-            "error": failure.full_message(), "code": failure.code, "partial": failure.partial,
-            "errors": (!failure.errors.is_empty()).then_some(&failure.errors),
-        }),
-    };
-    if let (Some(object), serde_json::Value::Object(part)) = (value.as_object_mut(), part) {
-        object.extend(part);
-        object.retain(|_, value| !value.is_null());
-    }
-    value
 }
 
 /// Returns the terminal prompt, or `NoApprover` without a keyboard or if stderr is not a terminal.

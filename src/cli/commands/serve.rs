@@ -24,7 +24,8 @@ const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 /// With --http it serves many clients at once, each known by its token (`adjutant token new`).
 /// Nothing but protocol goes over stdout. Logs go to stderr (RUST_LOG sets how much).
 /// SIGTERM and SIGINT let running calls end within a grace period, SIGHUP reads the files again.
-/// Exit code 0 when the client has gone or a signal came; 2 if it cannot start.
+/// Exit code 0 when the client has gone or a signal came; 1 if the client is no MCP client; 2 if the arguments cannot be used;
+/// 4 if the address or the tokens cannot be used.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   claude mcp add adjutant -- adjutant serve

@@ -1,21 +1,19 @@
 //! `adjutant sessions`: lists, shows, forgets and prunes agent sessions.
 
 use std::iter;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Subcommand;
-use comfy_table::Table;
-use serde::Serialize;
-use serde_json::json;
 
+use crate::api::{SessionObject, short_id};
 use crate::catalog::Snapshot;
 use crate::cli::format::{format_age, format_time, format_usd, plural};
 use crate::cli::output::error_with_causes;
-use crate::cli::table::{fit_width_around, plain_table};
+use crate::cli::table::{Column, Table};
 use crate::cli::{
-    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output, usage,
+    CliCommand, CommandAccess, CommandError, CommandResult, ErrorCode, ExitStatus, output,
+    store_unavailable, usage,
 };
 use crate::config::Settings;
 use crate::sessions::{
@@ -43,7 +41,7 @@ pub(crate) enum SessionsCommand {
     },
     /// Show one conversation and the last things said in it
     ///
-    /// Exit code 0; 2 if there is none of that name.
+    /// Exit code 0; 3 if there is none of that name.
     #[command(
         after_long_help = "Examples:\n  adjutant sessions show github\n  adjutant sessions show github@pr-42 --last 20"
     )]
@@ -57,11 +55,14 @@ pub(crate) enum SessionsCommand {
         /// Print JSON for a program
         #[arg(long)]
         json: bool,
+        /// Print messages exactly as they were written, with escape sequences and control characters
+        #[arg(long, conflicts_with = "json")]
+        raw: bool,
     },
     /// Forget conversations: the next call begins a new one
     ///
     /// Transcripts stay with Claude Code; their places are said. A conversation in use is left alone.
-    /// Exit code 0 if all are forgotten; 1 if one is in use; 2 if there is none of that name.
+    /// Exit code 0 if all are forgotten; 3 if there is none of that name; 75 if one is in use.
     #[command(after_long_help = "Example:\n  adjutant sessions forget github@pr-42")]
     Forget {
         /// Their names: an agent, or `agent@key`
@@ -90,28 +91,6 @@ pub(crate) enum SessionsCommand {
     },
 }
 
-/// A session as JSON: the stored fields and the run that uses the session.
-#[derive(Serialize)]
-struct SessionReport<'a> {
-    #[serde(flatten)]
-    conversation: &'a Session,
-    in_use_by: Option<&'a TicketHolder>,
-}
-
-impl<'a> SessionReport<'a> {
-    fn new(listed: &'a ListedSession) -> Self {
-        Self { conversation: &listed.session, in_use_by: listed.holder.as_ref() }
-    }
-}
-
-#[derive(Serialize)]
-struct SessionRow<'a> {
-    #[serde(flatten)]
-    listed: SessionReport<'a>,
-    transcript: Option<PathBuf>,
-    last: Vec<TranscriptMessage>,
-}
-
 impl SessionsCommand {
     pub(crate) fn access(&self) -> CommandAccess {
         match self {
@@ -126,7 +105,10 @@ impl CliCommand for SessionsCommand {
         let store = SessionStore::open(&settings.data_dir());
         match self {
             Self::List { json } => list(&store, *json),
-            Self::Show { name, last, json } => show(&store, name, *last, *json),
+            Self::Show { name, last, json, raw } => {
+                let print = if *raw { output::print_raw } else { output::print };
+                show(&store, name, *last, *json, print)
+            }
             Self::Forget { names, json } => forget(&store, names, *json),
             Self::Prune { older_than, yes, json } => {
                 let retention = || Snapshot::load(settings).orchestration().session_retention;
@@ -145,52 +127,69 @@ impl CliCommand for SessionsCommand {
 fn list(store: &SessionStore, json: bool) -> CommandResult {
     let listing = store.list().map_err(|error| failed(&error))?;
     print_warnings(&listing.notes);
-    let reports: Vec<_> = listing.sessions.iter().map(SessionReport::new).collect();
+    let reports: Vec<_> = listing.sessions.iter().map(to_object).collect();
     output::print_list(json, &reports, "there are no conversations", || table(&listing.sessions));
     Ok(ExitStatus::Success)
 }
 
-fn show(store: &SessionStore, name: &SessionName, last: usize, json: bool) -> CommandResult {
+fn show(
+    store: &SessionStore,
+    name: &SessionName,
+    last: usize,
+    json: bool,
+    print: fn(String),
+) -> CommandResult {
     let listing = store.list().map_err(|error| failed(&error))?;
     print_warnings(&listing.notes);
     let session = listing.sessions.iter().find(|listed| listed.session.name() == *name);
     let session = session.ok_or_else(|| unknown_session(name))?;
     let transcript = store.find_transcript(&session.session);
     let last = transcript.as_deref().map_or_else(Vec::new, |path| read_messages(path, last));
-    let row = SessionRow { listed: SessionReport::new(session), transcript, last };
-    output::print_result(json, &row, || {
-        let details = format_details(session, row.transcript.as_deref());
-        let messages = row.last.iter().map(format_message);
-        iter::once(details).chain(messages).collect::<Vec<_>>().join("\n")
-    });
+    let object = SessionObject {
+        messages: Some(last.iter().map(TranscriptMessage::to_object).collect()),
+        ..with_transcript(to_object(session), transcript.as_deref())
+    };
+    if json {
+        output::print_json(&object);
+    } else {
+        let details = format_details(session, transcript.as_deref());
+        let messages = last.iter().map(format_message);
+        print(iter::once(details).chain(messages).collect::<Vec<_>>().join("\n"));
+    }
     Ok(ExitStatus::Success)
 }
 
 fn forget(store: &SessionStore, names: &[SessionName], json: bool) -> CommandResult {
     let forgotten = store.forget(names).map_err(|error| failed(&error))?;
+    if let (true, Some(name)) = (forgotten.removed.is_empty(), forgotten.unknown.first()) {
+        return Err(unknown_session(name));
+    }
     for (name, holder) in &forgotten.busy {
         output::print_error(format_args!("`{name}` is in use by {holder}, and was left as it is"));
     }
     for name in &forgotten.unknown {
-        output::print_error(unknown_session(name).message);
+        output::print_error(unknown_session(name));
     }
     let gone = &forgotten.removed;
     if json {
-        output::print_json(&json!({ "forgotten": names_of(gone.iter()) }));
+        output::print_json(
+            &gone.iter().map(|session| forgotten_object(store, session)).collect::<Vec<_>>(),
+        );
     } else {
         for session in gone {
             output::print(format_forgotten(store, session));
         }
     }
     Ok(match (forgotten.unknown.is_empty(), forgotten.busy.is_empty()) {
-        (false, _) => ExitStatus::Usage,
-        (true, all_free) => ExitStatus::success_if(all_free),
+        (false, _) => ExitStatus::NotFound,
+        (true, false) => ExitStatus::TryAgain,
+        (true, true) => ExitStatus::Success,
     })
 }
 
 /// Forgets the sessions unused for `age`. Without `confirmed` the user is asked, or with `json` nothing is changed.
 fn prune(store: &SessionStore, age: Duration, confirmed: bool, json: bool) -> CommandResult {
-    let before = now().checked_sub(age).map_err(|_| failure("nothing is that old"))?;
+    let before = now().checked_sub(age).map_err(|_| usage("nothing is that old"))?;
     let listing = store.unused_since(before).map_err(|error| failed(&error))?;
     print_warnings(&listing.notes);
     let mut idle = listing.sessions;
@@ -206,24 +205,41 @@ fn prune(store: &SessionStore, age: Duration, confirmed: bool, json: bool) -> Co
     let count = plural(idle.len(), "conversation");
     let question = format!("forget {count}? Their transcripts stay with Claude Code.");
     if !confirmed && !json && !output::confirm(question) {
-        return Err(failure("nothing was changed; `--yes` forgets them without a question"));
+        let reason = "nothing was changed; `--yes` forgets them without a question";
+        return Err(CommandError::new(ErrorCode::NotConfirmed, reason));
     }
     let mut forgotten = Vec::new();
     if confirmed || !json {
         forgotten = store.forget(&names).map_err(|error| failed(&error))?.removed;
     }
     if json {
-        let plan = names_of(idle.iter().map(|listed| &listed.session));
-        output::print_json(&json!({ "plan": plan, "forgotten": names_of(forgotten.iter()) }));
-        return Ok(ExitStatus::success_if(confirmed || plan.is_empty()));
+        let planned = idle.iter().map(|listed| &listed.session);
+        let shown: Vec<_> = if confirmed { forgotten.iter().collect() } else { planned.collect() };
+        let shown = shown.into_iter().map(|session| forgotten_object(store, session));
+        output::print_json(&shown.collect::<Vec<_>>());
+        let is_done = confirmed || idle.is_empty();
+        if !is_done {
+            output::print_error("nothing was changed; `--yes` forgets these conversations");
+        }
+        return Ok(ExitStatus::success_if(is_done));
     }
     let count = plural(forgotten.len(), "conversation");
     output::print_message(format_args!("{count} forgotten"));
     Ok(ExitStatus::Success)
 }
 
-fn names_of<'s>(sessions: impl Iterator<Item = &'s Arc<Session>>) -> Vec<String> {
-    sessions.map(|session| session.name().to_string()).collect()
+fn to_object(listed: &ListedSession) -> SessionObject {
+    let in_use_by = listed.holder.as_ref().map(TicketHolder::to_object);
+    SessionObject { in_use_by, ..listed.session.to_object() }
+}
+
+fn forgotten_object(store: &SessionStore, session: &Session) -> SessionObject {
+    with_transcript(session.to_object(), store.find_transcript(session).as_deref())
+}
+
+fn with_transcript(object: SessionObject, transcript: Option<&Path>) -> SessionObject {
+    let path = transcript.map(|path| path.to_string_lossy().into_owned());
+    SessionObject { agent_transcript_path: path, ..object }
 }
 
 fn print_warnings(notes: &[String]) {
@@ -233,13 +249,12 @@ fn print_warnings(notes: &[String]) {
 }
 
 fn failed(error: &SessionError) -> CommandError {
-    failure(error_with_causes(error))
+    store_unavailable(error_with_causes(error))
 }
 
 fn unknown_session(name: &SessionName) -> CommandError {
-    usage(format_args!(
-        "there is no conversation `{name}`; `adjutant sessions list` shows those there are"
-    ))
+    CommandError::new(ErrorCode::SessionNotFound, format_args!("there is no conversation `{name}`"))
+        .with_help("`adjutant sessions list` shows those there are")
 }
 
 fn age(text: &str) -> Result<Duration, String> {
@@ -255,7 +270,14 @@ fn read_messages(transcript: &Path, last: usize) -> Vec<TranscriptMessage> {
 }
 
 fn table(listed: &[ListedSession]) -> Table {
-    let mut table = plain_table(["CONVERSATION", "STATE", "TURNS", "COST", "LAST USED", "SESSION"]);
+    let mut table = Table::new([
+        Column::text("CONVERSATION"),
+        Column::whole("STATE"),
+        Column::number("TURNS").drop(1),
+        Column::number("COST").drop(2),
+        Column::number("LAST USED").drop(4),
+        Column::whole("SESSION").drop(3),
+    ]);
     for one in listed {
         let conversation = &one.session;
         table.add_row([
@@ -264,10 +286,9 @@ fn table(listed: &[ListedSession]) -> Table {
             conversation.turns.to_string(),
             format_usd(conversation.cost_usd),
             format!("{} ago", format_age(conversation.last_used)),
-            conversation.session_id.to_string(),
+            short_id(&conversation.session_id.to_string()).to_owned(),
         ]);
     }
-    fit_width_around(&mut table, 5);
     table
 }
 

@@ -1,102 +1,109 @@
 //! `adjutant show AGENT`: prints the effective settings of an agent, each with its source.
 
 use clap::Args;
-use comfy_table::{Table, TableComponent};
-use serde::Serialize;
 use serde_json::Value;
 
+use super::list::agent_object;
 use super::matrix::{Matrix, MatrixFilter, MatrixRow, RowKind};
+use crate::api::{AgentObject, ServerObject, SettingObject, SettingOrigin};
 use crate::catalog::{
-    Agent, CatalogEntry, Diagnostic, EffectiveSetting, ServerLaunch, SettingSource, Snapshot,
+    Agent, CatalogEntry, EffectiveSetting, ServerLaunch, SettingSource, Snapshot,
     effective_settings,
 };
 use crate::cli::format::plural;
 use crate::cli::permissions_view::{PermissionsView, shared_servers};
-use crate::cli::table::ruled_table;
-use crate::cli::{CliCommand, CommandError, CommandResult, ExitStatus, diagnostics, output, usage};
+use crate::cli::table::{Column, Table};
+use crate::cli::{
+    CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, ExitStatus, JsonArgument,
+    diagnostics,
+};
 use crate::config::Settings;
 use crate::policy::{Decision, builtin_tools};
-use crate::util::{nearest_names, shorten, strip_control_chars};
+use crate::util::{shorten, strip_control_chars};
 
 const MAX_VALUE_CHARS: usize = 2_000;
 
 /// Show what an agent's file means, every setting with where it came from
 ///
 /// Variables such as ${API_KEY} are shown as they were written; they are put in only when the agent
-/// is started. Exit code 0; 1 if the agent is broken; 2 if there is no such agent.
+/// is started. Exit code 0; 1 if the agent is broken; 3 if there is no such agent.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant show web-search\n  \
     adjutant show web-search --json | jq '.settings[] | select(.key == \"timeout_ms\")'")]
-pub(crate) struct ShowArguments {
+pub(crate) struct ShowAgentArguments {
     /// The agent's name
     agent: String,
 
-    /// Print the contract as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: JsonArgument,
 }
 
-#[derive(Serialize)]
-struct AgentReport<'r> {
-    name: &'r str,
-    state: &'static str,
-    file: String,
-    settings: Vec<EffectiveSetting>,
-    builtin_tools: Option<Vec<String>>,
-    mcp_tools: Option<Vec<ServerTools>>,
-    prompt: Option<&'r str>,
-    memory: Option<String>,
-    diagnostics: &'r [Diagnostic],
-}
-
-impl CliCommand for ShowArguments {
+impl CliCommand for ShowAgentArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         let snapshot = Snapshot::load(settings);
         let entry =
             snapshot.get(&self.agent).ok_or_else(|| unknown_agent(&snapshot, &self.agent))?;
         let held =
             entry.agent().map(|agent| effective_settings(settings, agent)).unwrap_or_default();
-        if self.json {
-            output::print_json(&build_report(settings, entry, held));
-        } else {
-            print_agent(settings, entry, &held);
-        }
-        Ok(ExitStatus::success_if(entry.agent().is_some()))
+        let tools = entry.agent().map(|agent| agent_tools(settings, agent)).unwrap_or_default();
+        let output = CommandReport::new(&build_report(settings, entry, &held, &tools))
+            .exit(ExitStatus::success_if(entry.agent().is_some()));
+        add_text(output, settings, entry, &held, &tools).print(self.format)
     }
 }
 
-fn build_report<'r>(
+fn build_report(
     settings: &Settings,
-    entry: &'r CatalogEntry,
-    effective: Vec<EffectiveSetting>,
-) -> AgentReport<'r> {
+    entry: &CatalogEntry,
+    effective: &[EffectiveSetting],
+    tools: &[ServerTools],
+) -> AgentObject {
     let agent = entry.agent();
-    AgentReport {
-        name: &entry.name,
-        state: if agent.is_some() { "ok" } else { "broken" },
-        file: settings.relative(&entry.file),
-        settings: effective,
+    AgentObject {
+        settings: Some(effective.iter().map(setting_object).collect()),
         builtin_tools: agent.map(|agent| builtin_tools(agent)),
-        mcp_tools: agent.map(|agent| agent_tools(settings, agent)),
-        prompt: agent.map(|agent| agent.prompt.as_str()),
+        servers: agent.map(|agent| tools.iter().map(|tools| tools.to_object(agent)).collect()),
+        prompt: agent.map(|agent| agent.prompt.clone()),
         memory: agent.and_then(|agent| agent.memory.as_deref()).map(|file| settings.relative(file)),
-        diagnostics: &entry.diagnostics,
+        findings: Some(entry.diagnostics.iter().map(diagnostics::to_finding).collect()),
+        ..agent_object(entry, settings)
     }
 }
 
-fn print_agent(settings: &Settings, entry: &CatalogEntry, held: &[EffectiveSetting]) {
+fn setting_object(setting: &EffectiveSetting) -> SettingObject {
+    let (from, place) = match &setting.source {
+        SettingSource::File { file, line } => (SettingOrigin::File, Some((file, *line))),
+        SettingSource::BuiltIn => (SettingOrigin::BuiltIn, None),
+    };
+    SettingObject {
+        key: setting.key.to_owned(),
+        value: setting.value.clone(),
+        from,
+        file: place.map(|(file, _)| file.display().to_string()),
+        line: place.map(|(_, line)| line),
+    }
+}
+
+fn add_text(
+    mut output: CommandReport,
+    settings: &Settings,
+    entry: &CatalogEntry,
+    held: &[EffectiveSetting],
+    tools: &[ServerTools],
+) -> CommandReport {
     if !entry.diagnostics.is_empty() {
-        output::print_message(diagnostics::render(&entry.diagnostics, &settings.root).trim_end());
+        let found = diagnostics::render(&entry.diagnostics, &settings.root);
+        output = output.styled(found.trim_end());
     }
     match entry.agent() {
-        Some(agent) => output::print(format_args!(
+        Some(agent) => output.data(format_args!(
             "{}\nbuilt-in tools: {}\n{}\n{}",
             table(held),
             format_builtin_tools(agent),
-            format_mcp_tools(settings, agent),
+            format_mcp_tools(tools),
             format_prompt(agent)
         )),
-        None => output::print_message(format_args!(
+        None => output.message(format_args!(
             "\n`{}` is broken and cannot be run; nothing in its file counts",
             entry.name
         )),
@@ -110,8 +117,7 @@ fn format_builtin_tools(agent: &Agent) -> String {
 }
 
 /// Formats the permitted tools of the agent's servers, as far as files name them.
-fn format_mcp_tools(settings: &Settings, agent: &Agent) -> String {
-    let servers = agent_tools(settings, agent);
+fn format_mcp_tools(servers: &[ServerTools]) -> String {
     if servers.is_empty() {
         return "MCP tools: none".to_owned();
     }
@@ -130,13 +136,11 @@ fn format_prompt(agent: &Agent) -> String {
 }
 
 fn table(effective: &[EffectiveSetting]) -> Table {
-    let mut table = ruled_table(["setting", "value", "from"]);
-    table
-        .remove_style(TableComponent::HorizontalLines)
-        .remove_style(TableComponent::MiddleIntersections);
+    let mut table =
+        Table::new([Column::text("SETTING"), Column::text("VALUE"), Column::text("FROM").drop(1)]);
     for EffectiveSetting { key, value, source } in effective {
         let value = shorten(&format_value(value), MAX_VALUE_CHARS);
-        table.add_row([(*key).to_owned(), strip_control_chars(&value), format_source(source)]);
+        table.add_row([(*key).to_owned(), value, format_source(source)]);
     }
     table
 }
@@ -180,22 +184,16 @@ fn has_content(value: &Value) -> bool {
 }
 
 /// Returns an error with similar agent names.
-fn unknown_agent(snapshot: &Snapshot, name: &str) -> CommandError {
+pub(crate) fn unknown_agent(snapshot: &Snapshot, name: &str) -> CommandError {
     let names = snapshot.entries().iter().map(|entry| entry.name.as_str());
-    let near = nearest_names(name, names);
-    let way_out = match near.as_slice() {
-        [] => "`adjutant list` shows the agents there are".to_owned(),
-        near => format!("did you mean `{}`?", near.join("` or `")),
-    };
-    let name = strip_control_chars(&shorten(name, 80));
-    usage(format_args!("there is no agent `{name}`: {way_out}"))
+    CommandError::not_found(ErrorCode::AgentNotFound, "agent", name, names, "adjutant list")
 }
 
 /// Label of all tools that no file names.
 const ALL_OTHERS: &str = "every tool that no file names";
 
 /// Permitted tools of one server of an agent.
-#[derive(Default, Serialize)]
+#[derive(Default)]
 struct ServerTools {
     server: String,
     /// True if the agent declares the server itself, false if the server is shared.
@@ -255,6 +253,17 @@ impl ServerTools {
             }
         }
         left
+    }
+
+    fn to_object(&self, agent: &Agent) -> ServerObject {
+        ServerObject {
+            server: self.server.clone(),
+            agent: self.private.then(|| agent.name.to_string()),
+            tools: Some(self.tools.clone()),
+            other_tools: Some(self.all_others),
+            denied: Some(self.taken_away.clone()),
+            sign_in: None,
+        }
     }
 
     fn deny_all(&mut self, reason: &str) {

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use comfy_table::Table;
 
 use crate::cli::format::{format_duration, format_usd};
 use crate::cli::log_view::age;
-use crate::cli::table::{fit_width_around, plain_table};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
+use crate::cli::table::{Column, Table};
+use crate::cli::{CliCommand, CommandResult, ExitStatus, output, store_unavailable};
 use crate::config::Settings;
 use crate::events::{AgentStats, event_path, read_timelines, stats_by_agent};
-use crate::util::{now, one_line, shorten};
+use crate::util::{now, one_line};
 
 /// Count what agents have done: runs, failures, durations, cost, tokens, refusals
 ///
@@ -33,27 +32,41 @@ impl CliCommand for StatsArguments {
         let path = event_path(&settings.data_dir());
         let since = now().checked_sub(self.since).ok();
         let stories = read_timelines(&path, since).map_err(|error| {
-            usage(format_args!("the events `{}` cannot be read: {error}", path.display()))
+            store_unavailable(format_args!(
+                "the events `{}` cannot be read: {error}",
+                path.display()
+            ))
         })?;
         let stats = stats_by_agent(&stories);
         if stats.is_empty() && !self.json {
             output::print_message("no run is recorded in that time");
         } else {
-            output::print_result(self.json, &stats, || table(&stats));
+            let objects: Vec<_> =
+                stats.iter().map(|(agent, stats)| stats.to_object(agent)).collect();
+            output::print_result(self.json, &objects, || table(&stats));
         }
         Ok(ExitStatus::Success)
     }
 }
 
 fn table(stats: &BTreeMap<String, AgentStats>) -> Table {
-    let mut table = plain_table([
-        "AGENT", "RUNS", "P50", "P95", "COST", "READ", "WRITTEN", "TOOLS", "DENIED", "FAILED",
+    let mut table = Table::new([
+        Column::text("AGENT"),
+        Column::number("RUNS"),
+        Column::number("P50").drop(3),
+        Column::number("P95").drop(5),
+        Column::number("COST").drop(7),
+        Column::number("READ").drop(1),
+        Column::number("WRITTEN").drop(2),
+        Column::number("TOOLS").drop(4),
+        Column::number("DENIED").drop(6),
+        Column::text("FAILED"),
     ]);
     for (agent, stats) in stats {
         let tokens = |key: &str| stats.tokens.get(key).copied().unwrap_or_default().to_string();
         let time = |millis: Option<u64>| millis.map_or_else(|| "-".to_owned(), format_duration);
         table.add_row([
-            shorten(&one_line(agent), 30),
+            one_line(agent),
             stats.runs.to_string(),
             time(stats.p50_ms),
             time(stats.p95_ms),
@@ -65,7 +78,6 @@ fn table(stats: &BTreeMap<String, AgentStats>) -> Table {
             format_failures(stats),
         ]);
     }
-    fit_width_around(&mut table, 0);
     table
 }
 

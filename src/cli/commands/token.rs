@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use comfy_table::Table;
-use serde::Serialize;
 
+use crate::api::TokenObject;
 use crate::cli::format::format_time;
-use crate::cli::table::{fit_width_around, plain_table};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
+use crate::cli::table::{Column, Table};
+use crate::cli::{CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, JsonArgument};
 use crate::config::Settings;
 use crate::identity::{TokenEntry, TokenStore};
-use crate::util::{Timestamp, nearest_names, now, parse_age};
+use crate::util::{Timestamp, now, parse_age};
 
 /// Make, show and revoke the tokens of callers that come over HTTP
 #[derive(Debug, Subcommand)]
@@ -23,7 +22,7 @@ pub(crate) enum TokenCommand {
     ///
     /// Whoever shows the token over HTTP *is* that caller: for `allowed_callers`, for the gateway's rules and
     /// in the audit log. Only a hash of it is kept, in data/tokens.json. A running server takes it at once.
-    /// Exit code 0; 2 if it cannot be made.
+    /// Exit code 0; 2 if the name cannot be used; 4 if data/tokens.json cannot be used.
     #[command(after_long_help = "Examples:\n  adjutant token new ci-bot --expires 30d\n  \
         export ADJUTANT_TOKEN=$(adjutant token new editor)")]
     New {
@@ -32,22 +31,20 @@ pub(crate) enum TokenCommand {
         /// For how long it is good, such as `30d` [default: until it is revoked]
         #[arg(long, value_name = "AGE", value_parser = lifetime)]
         expires: Option<Duration>,
-        /// Print JSON for a program
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: JsonArgument,
     },
     /// Show the tokens: for whom, since when, until when; never the tokens themselves
     ///
-    /// Exit code 0; 2 if data/tokens.json cannot be read.
+    /// Exit code 0; 4 if data/tokens.json cannot be read.
     #[command(after_long_help = "Example:\n  adjutant token list")]
     List {
-        /// Print JSON for a program
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: JsonArgument,
     },
     /// Take a token back, or all tokens of a caller; a running server refuses them at once
     ///
-    /// Exit code 0; 1 if there is no such token.
+    /// Exit code 0; 3 if there is no such token.
     #[command(
         after_long_help = "Examples:\n  adjutant token revoke 3f9a01bc\n  adjutant token revoke ci-bot"
     )]
@@ -55,36 +52,20 @@ pub(crate) enum TokenCommand {
         /// A token's id, as `token list` shows it, or a caller's name
         #[arg(value_name = "ID|CALLER")]
         which: String,
+        #[command(flatten)]
+        format: JsonArgument,
     },
-}
-
-/// A token as JSON. Only `token new` has the token itself.
-#[derive(Serialize)]
-struct TokenReport<'a> {
-    id: &'a str,
-    caller: &'a str,
-    created: Timestamp,
-    expires: Option<Timestamp>,
-    expired: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<&'a str>,
-}
-
-impl<'a> TokenReport<'a> {
-    fn new(entry: &'a TokenEntry) -> Self {
-        let TokenEntry { id, caller, created, expires, .. } = entry;
-        let (created, expires, expired) = (*created, *expires, entry.is_expired(now()));
-        Self { id, caller, created, expires, expired, token: None }
-    }
 }
 
 impl CliCommand for TokenCommand {
     fn run(&self, settings: &Settings) -> CommandResult {
         let file = TokenStore::new(&settings.data_dir());
         match self {
-            Self::New { caller, expires, json } => create(&file, caller, *expires, *json),
-            Self::List { json } => list(&file, *json),
-            Self::Revoke { which } => revoke(&file, which),
+            Self::New { caller, expires, format } => {
+                create(&file, caller, *expires)?.print(*format)
+            }
+            Self::List { format } => list(&file)?.print(*format),
+            Self::Revoke { which, format } => revoke(&file, which)?.print(*format),
         }
     }
 }
@@ -96,56 +77,70 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn create(file: &TokenStore, caller: &str, expires: Option<Duration>, json: bool) -> CommandResult {
-    let (entry, text) = file.add(caller, expires)?;
-    if json {
-        let token = Some(text.expose());
-        output::print_json(&TokenReport { token, ..TokenReport::new(&entry) });
-    } else {
-        // Only the token goes to stdout, so that a shell can assign it to a variable.
-        output::print(text.expose());
-        let end =
-            entry.expires.map_or("until it is revoked".to_owned(), |at| format_expiry(at, now()));
-        output::print_message(format_args!(
-            "token `{}` for `{caller}`, good {end}; it is not shown again",
-            entry.id
-        ));
+fn token_object(entry: &TokenEntry) -> TokenObject {
+    TokenObject {
+        token_id: entry.id.clone(),
+        caller: entry.caller.clone(),
+        created_at: entry.created.into(),
+        expires_at: entry.expires.map(Into::into),
+        expired: entry.is_expired(now()),
+        token: None,
     }
-    Ok(ExitStatus::Success)
 }
 
-fn list(file: &TokenStore, json: bool) -> CommandResult {
+fn create(
+    file: &TokenStore,
+    caller: &str,
+    expires: Option<Duration>,
+) -> Result<CommandReport, CommandError> {
+    let (entry, text) = file.add(caller, expires)?;
+    let token = Some(text.expose().to_owned());
+    let end = entry.expires.map_or("until it is revoked".to_owned(), |at| format_expiry(at, now()));
+    // Only the token goes to stdout, so that a shell can assign it to a variable.
+    let output = CommandReport::new(&TokenObject { token, ..token_object(&entry) });
+    Ok(output.data(text.expose()).message(format_args!(
+        "token `{}` for `{caller}`, good {end}; it is not shown again",
+        entry.id
+    )))
+}
+
+fn list(file: &TokenStore) -> Result<CommandReport, CommandError> {
     let entries = file.read()?.map_or_else(Vec::new, |table| table.tokens.clone());
-    let reports: Vec<_> = entries.iter().map(TokenReport::new).collect();
+    let tokens: Vec<_> = entries.iter().map(token_object).collect();
     let none = "there are no tokens; make one with `adjutant token new CALLER`";
-    output::print_list(json, &reports, none, || table(&entries));
-    Ok(ExitStatus::Success)
+    Ok(CommandReport::list(&tokens, none, || table(&entries)))
 }
 
-fn revoke(file: &TokenStore, which: &str) -> CommandResult {
+fn revoke(file: &TokenStore, which: &str) -> Result<CommandReport, CommandError> {
     let known = file.read()?;
     let gone = file.revoke(which)?;
-    for entry in &gone {
-        output::print(format_args!("revoked `{}` of `{}`", entry.id, entry.caller));
+    if gone.is_empty() {
+        let known = known.iter().flat_map(|table| &table.tokens);
+        return Err(CommandError::not_found(
+            ErrorCode::TokenNotFound,
+            "token",
+            which,
+            known.flat_map(|entry| [entry.id.as_str(), entry.caller.as_str()]),
+            "adjutant token list",
+        ));
     }
-    if !gone.is_empty() {
-        return Ok(ExitStatus::Success);
-    }
-    let known = known.iter().flat_map(|table| &table.tokens);
-    let names = known.flat_map(|entry| [entry.id.as_str(), entry.caller.as_str()]);
-    let hint = nearest_names(which, names).first().map(|near| format!("; is `{near}` meant?"));
-    let hint = hint.unwrap_or_default();
-    Err(failure(format_args!("there is no token `{which}` and no token of such a caller{hint}")))
+    let output = CommandReport::new(&gone.iter().map(token_object).collect::<Vec<_>>());
+    let lines = gone.iter().map(|entry| format!("revoked `{}` of `{}`", entry.id, entry.caller));
+    Ok(lines.fold(output, CommandReport::data))
 }
 
 fn table(entries: &[TokenEntry]) -> Table {
-    let mut table = plain_table(["ID", "CALLER", "MADE", "GOOD"]);
+    let mut table = Table::new([
+        Column::whole("ID"),
+        Column::text("CALLER"),
+        Column::whole("MADE").drop(1),
+        Column::text("GOOD"),
+    ]);
     let at = now();
     for entry in entries {
         let good = entry.expires.map_or("until revoked".to_owned(), |end| format_expiry(end, at));
         table.add_row([entry.id.clone(), entry.caller.clone(), format_time(entry.created), good]);
     }
-    fit_width_around(&mut table, 0);
     table
 }
 

@@ -153,7 +153,7 @@ impl<'a> ApprovalCase<'a> {
         let PermissionRequest { tool_name, input, .. } = request;
         let mut summary = summarize_tool(tool_name, input);
         broker.redactor.redact_text(&mut summary);
-        let suggested = request.suggested_rule().map(|rule| parse_rule(&rule));
+        let suggested = request.suggested_rule().map(|rule| RuleText::split(&rule));
         let rules = suggested.iter().chain(&broker.agent.permissions.ask);
         let grant = ApprovalGrant::for_call(tool_name, input, rules);
         let cause = undecided_reason(&broker.agent, request);
@@ -239,7 +239,7 @@ impl<'a> ApprovalCase<'a> {
         AuditEntry {
             decision: Some(decided.decision),
             rule: Some(decided.rule.to_owned()),
-            latency_us: u64::try_from(self.started_at.elapsed().as_micros()).ok(),
+            duration: Some(self.started_at.elapsed()),
             ..self.entry("approval", format!("{}; {}", self.cause, decided.reason))
         }
     }
@@ -339,11 +339,4 @@ fn may_have_asked(rule: &RuleText, request: &PermissionRequest) -> bool {
     let is_mcp = tool.starts_with("mcp__");
     (is_mcp && (is_server || Pattern::new(&rule.tool).matches(tool)))
         || (rule.tool == tool && request.suggested_rule().is_none())
-}
-
-/// Splits a rule such as `Bash(git push:*)` into tool and specifier.
-fn parse_rule(rule: &str) -> RuleText {
-    let parts = rule.strip_suffix(')').and_then(|rule| rule.split_once('('));
-    let (tool, specifier) = parts.map_or((rule, None), |(tool, inside)| (tool, Some(inside)));
-    RuleText { tool: tool.to_owned(), specifier: specifier.map(str::to_owned) }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run_in_new_process(
     let (run, registered, limits) = (launch.run, launch.registered, &launch.limits);
     let servers = launch.connect_servers().await?;
     let (services, inputs) = (&run.services, &launch.inputs);
-    let mut spawn = SpawnRequest::new(services, inputs, session, (run.id, working_dir), servers)?;
+    let mut spawn = AgentSpawn::new(services, inputs, session, (run.id, working_dir), servers)?;
     if let Some(parent) = registered.recorder.traceparent() {
         spawn.spec.environment.push((env_vars::TRACEPARENT.into(), parent.into()));
     }
@@ -72,14 +72,14 @@ pub(crate) async fn run_in_new_process(
 }
 
 /// Everything that a process is started with.
-pub(crate) struct SpawnRequest {
+pub(crate) struct AgentSpawn {
     spec: ProcessSpec,
     run_dir: RunDir,
     options: ClientOptions,
     pub(crate) control: Arc<ProcessControl>,
 }
 
-impl SpawnRequest {
+impl AgentSpawn {
     /// Writes the private files of a process. The id names them; it is that of the run, or of its own for a warm process.
     pub(crate) fn new(
         services: &Orchestrator,
@@ -136,11 +136,11 @@ pub(crate) struct AgentProcess {
 impl AgentProcess {
     /// Starts the process and waits until it is ready, at most until `exceeded` resolves.
     pub(crate) async fn start(
-        spawn: SpawnRequest,
+        spawn: AgentSpawn,
         exceeded: impl Future<Output = LimitHit>,
         started: impl FnOnce(&ProcessHandle),
     ) -> Result<Self, Box<TurnOutcome>> {
-        let SpawnRequest { spec, run_dir, options, control } = spawn;
+        let AgentSpawn { spec, run_dir, options, control } = spawn;
         let failed = |end, stderr| Box::new(TurnOutcome::not_started(end, stderr));
         let began = Instant::now();
         let spec = match control.sandbox() {

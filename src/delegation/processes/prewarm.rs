@@ -12,7 +12,7 @@ use super::super::admit::LimitHit;
 use super::super::launch::LaunchInputs;
 use super::super::orchestrator::Orchestrator;
 use super::super::process_spec::working_dir;
-use super::agent_process::{AgentProcess, SpawnRequest};
+use super::agent_process::{AgentProcess, AgentSpawn};
 use super::idle_pool::PoolKey;
 use super::process_pool::{PooledProcess, pool_limits};
 use crate::catalog::Agent;
@@ -122,7 +122,7 @@ async fn start(
 ) -> Result<AgentProcess, String> {
     let id = RunId::new();
     let servers = connect_servers(services, &inputs.agent, id).await?;
-    let spawn = SpawnRequest::new(services, inputs, session, (id, working_dir), servers)
+    let spawn = AgentSpawn::new(services, inputs, session, (id, working_dir), servers)
         .map_err(|failure| failure.full_message())?;
     let _permit = services.startup_limiter.acquire().await;
     let ending = services.shutdown().ending();

@@ -14,16 +14,17 @@ use rmcp::model::{
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::super::callers::{CallerResolver, McpResult, RequestContext};
 use super::super::elicitation::{self, ElicitationMode, PendingRun, PendingRuns, RequestKey};
 use super::call_context::{CallContext, report_progress};
+use crate::api::{ReportsObject, round_usd};
 use crate::catalog::Agent;
 use crate::delegation::{Orchestrator, RunRequest, StatusSender};
 use crate::identity::{AttestationError, Caller};
-use crate::outcome::{Answer, Code, Failure, Outcome, Report};
+use crate::outcome::{Code, Failure, Outcome, Report};
 use crate::server::http::HttpCaller;
 use crate::util::{one_line, shorten};
 
@@ -100,6 +101,7 @@ fn task_output_schema() -> Value {
             "output": {},
             "session_id": { "type": "string" },
             "cost_usd": { "type": "number" },
+            "turns": { "type": "integer" },
             "run_id": { "type": "string" },
             "denials": { "type": "array" },
             "note": { "type": "string" },
@@ -329,12 +331,12 @@ fn identity_mismatch(caller: &Caller, claimed: &str) -> Failure {
 /// The result of `run_subagent`: structured content, or an `isError` result if the run failed.
 fn run_subagent_result(report: &Report) -> CallToolResult {
     match &report.outcome {
-        Outcome::Answered(answer) => CallToolResult::structured(success_object(report, answer)),
+        Outcome::Answered(_) => CallToolResult::structured(json!(report.to_object())),
         Outcome::Failed(failure) => {
             let text = ContentBlock::text(error_text(report, failure));
             let mut result = CallToolResult::error(vec![text]);
             let meta = result.meta.insert(MetaObject::default());
-            meta.insert("adjutant/error".to_owned(), error_object(report, failure));
+            meta.insert("adjutant/error".to_owned(), json!(report.to_object()));
             result
         }
     }
@@ -342,56 +344,8 @@ fn run_subagent_result(report: &Report) -> CallToolResult {
 
 /// The result of `run_subagents`, never `isError`: a failed run is one entry of `results`.
 fn run_subagents_result(reports: &[Report]) -> CallToolResult {
-    let entries = reports.iter().map(|report| match &report.outcome {
-        Outcome::Answered(answer) => success_object(report, answer),
-        Outcome::Failed(failure) => error_object(report, failure),
-    });
-    CallToolResult::structured(json!({ "results": entries.collect::<Vec<_>>() }))
-}
-
-fn success_object(report: &Report, answer: &Answer) -> Value {
-    let mut object = Map::new();
-    object.insert("result".to_owned(), answer.text.clone().into());
-    object.insert("agent".to_owned(), report.agent.clone().into());
-    object.insert("duration_ms".to_owned(), report.duration_ms.into());
-    if let Some(output) = &answer.output {
-        object.insert("output".to_owned(), output.clone());
-    }
-    insert_optional_fields(report, &mut object);
-    Value::Object(object)
-}
-
-fn error_object(report: &Report, failure: &Failure) -> Value {
-    let mut object = Map::new();
-    object.insert("agent".to_owned(), report.agent.clone().into());
-    object.insert("error".to_owned(), failure.full_message().into());
-    object.insert("code".to_owned(), failure.code.as_str().into());
-    object.insert("duration_ms".to_owned(), report.duration_ms.into());
-    if let Some(partial) = &failure.partial {
-        object.insert("partial".to_owned(), partial.clone().into());
-    }
-    if !failure.errors.is_empty() {
-        object.insert("errors".to_owned(), json!(failure.errors));
-    }
-    insert_optional_fields(report, &mut object);
-    Value::Object(object)
-}
-
-/// Inserts `run_id` and those of the optional fields that have a value.
-fn insert_optional_fields(report: &Report, object: &mut Map<String, Value>) {
-    if let Some(session) = &report.session_id {
-        object.insert("session_id".to_owned(), session.clone().into());
-    }
-    if let Some(cost) = report.cost_usd {
-        object.insert("cost_usd".to_owned(), cost.into());
-    }
-    object.insert("run_id".to_owned(), report.run_id.to_string().into());
-    if !report.denials.is_empty() {
-        object.insert("denials".to_owned(), json!(report.denials));
-    }
-    if !report.notes.is_empty() {
-        object.insert("note".to_owned(), report.notes.join(" ").into());
-    }
+    let results = reports.iter().map(Report::to_object).collect();
+    CallToolResult::structured(json!(ReportsObject { results }))
 }
 
 /// The text of a failed run, for the model.
@@ -407,7 +361,7 @@ fn error_text(report: &Report, failure: &Failure) -> String {
         text.push_str(&format!("\nsession_id: {session}"));
     }
     if let Some(cost) = report.cost_usd {
-        text.push_str(&format!("\ncost_usd: {cost}"));
+        text.push_str(&format!("\ncost_usd: {}", round_usd(cost)));
     }
     if let Some(partial) = &failure.partial {
         let head = format!("partial (what `{}` had written, not its answer)", report.agent);

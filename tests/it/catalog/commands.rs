@@ -37,16 +37,17 @@ fn show_names_the_source_of_every_setting() {
         let all = report["settings"].as_array().expect("a list");
         all.iter().find(|setting| setting["key"] == key).expect("the setting").clone()
     };
-    let from = |file: &str, line: u64| json!({ "from": "file", "file": file, "line": line });
+    let source = |setting: &Value| ["from", "file", "line"].map(|key| setting[key].clone());
+    let from = |file: &str, line: u64| [json!("file"), json!(file), json!(line)];
     let timeout = setting("timeout_ms");
     assert_eq!(timeout["value"], 30_000);
-    assert_eq!(timeout["source"], from("agents/search/agent.md", 4));
+    assert_eq!(source(&timeout), from("agents/search/agent.md", 4));
     let model = setting("model");
     assert_eq!(model["value"], "haiku");
-    assert_eq!(model["source"], from("agents/defaults.yaml", 2));
+    assert_eq!(source(&model), from("agents/defaults.yaml", 2));
     let callers = setting("allowed_callers");
     assert_eq!(callers["value"], json!(["main"]));
-    assert_eq!(callers["source"], json!({ "from": "built_in" }));
+    assert_eq!(source(&callers), [json!("built_in"), Value::Null, Value::Null]);
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn an_unknown_agent_is_refused_with_the_closest_name() {
     let context = TestContext::new();
     context.agent("search", SEARCH);
     let output = context.run(["show", "serach"]);
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(3));
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
         "error: there is no agent `serach`: did you mean `search`?\n"
@@ -74,28 +75,17 @@ fn an_unknown_agent_is_refused_with_the_closest_name() {
 }
 
 #[test]
-fn list_is_at_most_one_hundred_columns_wide() {
+fn list_shows_valid_and_broken_agents() {
     let context = TestContext::new();
     context
         .agent("search", SEARCH)
         .agent("broken", "---\ndescription: d\n")
         .agent("chat", "---\ndescription: Talks\nsession: true\nallowed_callers: \"*\"\n---\nx\n");
-    let table = stdout(&context, &["list"]);
-    assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
-    let trimmed: Vec<&str> = table.lines().map(str::trim_end).collect();
-    insta::assert_snapshot!(trimmed.join("\n"), @r"
-    ────────────────────────────────────────────────────────────────────────────────────────────────────
-     agent    description        callers   session   state
-    ════════════════════════════════════════════════════════════════════════════════════════════════════
-     broken   –                            –         broken: agents/broken/agent.md:1:1: the front
-                                                     matter is opened by `---` and never closed (put a
-                                                     line with `---` between the settings and the
-                                                     prompt)
-    ────────────────────────────────────────────────────────────────────────────────────────────────────
-     chat     Talks              *         yes       ok
-    ────────────────────────────────────────────────────────────────────────────────────────────────────
-     search   Searches the web   main      no        ok
-    ────────────────────────────────────────────────────────────────────────────────────────────────────
+    insta::assert_snapshot!(stdout(&context, &["list"]), @r"
+    AGENT   DESCRIPTION       CALLERS  SESSION  STATE
+    broken  –                          –        broken: agents/broken/agent.md:1:1: the front matter is opened by `---` and never closed (put a line with `---` between the settings and the prompt)
+    chat    Talks             *        yes      ok
+    search  Searches the web  main     no       ok
     ");
 }
 
@@ -147,15 +137,19 @@ fn check_notes_agents_with_a_shell_and_warns_of_permissions_to_change_the_projec
     };
     assert_eq!(
         report(&context),
-        json!({ "ok": true, "files": 2, "errors": 0, "warnings": 0, "diagnostics": [],
-            "notes": [{ "code": "shell", "agents": ["builder"], "message": note }] })
+        json!({ "ok": true, "files": 2, "errors": 0, "warnings": 0,
+            "findings": [{ "level": "note", "code": "shell", "message": note }] })
     );
     agent("builder", "may_change_project_config: true");
     let report = report(&context);
-    assert_eq!((&report["warnings"], &report["notes"]), (&json!(1), &json!([])), "{report}");
-    let found = &report["diagnostics"][0];
     assert_eq!(
-        (&found["severity"], &found["code"], &found["line"]),
+        (&report["warnings"], report["findings"].as_array().map(Vec::len)),
+        (&json!(1), Some(1)),
+        "{report}"
+    );
+    let found = &report["findings"][0];
+    assert_eq!(
+        (&found["level"], &found["code"], &found["line"]),
         (&json!("warning"), &json!("may-change-project-config"), &json!(3))
     );
     let shown: Value =
@@ -256,7 +250,7 @@ fn show_lists_the_remaining_mcp_tools_and_explains_the_excluded_ones() {
     assert_eq!(tools.lines().collect::<Vec<_>>(), expected);
     let report: Value =
         serde_json::from_str(&stdout(&context, &["show", "dev", "--json"])).unwrap();
-    assert_eq!(report["mcp_tools"][0]["tools"], json!(["read_*"]), "{report}");
-    assert_eq!(report["mcp_tools"][0]["all_others"], false, "{report}");
-    assert_eq!(report["mcp_tools"][1]["all_others"], true, "{report}");
+    assert_eq!(report["servers"][0]["tools"], json!(["read_*"]), "{report}");
+    assert_eq!(report["servers"][0]["other_tools"], false, "{report}");
+    assert_eq!(report["servers"][1]["other_tools"], true, "{report}");
 }

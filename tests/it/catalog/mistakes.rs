@@ -70,7 +70,7 @@ fn findings(context: &TestContext) -> Vec<(String, u64, String, String)> {
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let text = |value: &Value| value.as_str().expect("text").to_owned();
-    report["diagnostics"]
+    report["findings"]
         .as_array()
         .expect("a list")
         .iter()
@@ -79,7 +79,7 @@ fn findings(context: &TestContext) -> Vec<(String, u64, String, String)> {
             let folder = Path::new(&file).parent().and_then(Path::file_name).expect("a folder");
             let line = found["line"].as_u64().expect("a line");
             let folder = folder.to_str().expect("a plain name").to_owned();
-            (folder, line, text(&found["code"]), text(&found["severity"]))
+            (folder, line, text(&found["code"]), text(&found["level"]))
         })
         .collect()
 }
@@ -100,7 +100,7 @@ fn an_invalid_agent_is_listed_as_broken_and_the_others_work() {
     assert!(output.status.success());
     let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     for row in rows.as_array().expect("a list") {
-        let name = row["name"].as_str().expect("a name");
+        let name = row["agent"].as_str().expect("a name");
         let state = match name {
             "sound" => "ok",
             "crlf" | "unknown-key" => "warned",
@@ -299,7 +299,7 @@ fn assert_refused(files: &[(&str, String, &str)]) {
     }
     assert!(!context.root().join("data/events.jsonl").exists(), "nothing was begun");
     let audit = context.audit_entries();
-    let refused = audit.iter().map(|line| (line["tool"].as_str(), line["error"].as_str()));
+    let refused = audit.iter().map(|line| (line["tool"].as_str(), line["code"].as_str()));
     let expected = files.iter().map(|(name, ..)| (Some(*name), Some("AGENT_INVALID")));
     assert_eq!(refused.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
@@ -396,7 +396,7 @@ fn check_covers_files_other_than_agents() {
         );
     let output = context.run(["check", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let mut lines: Vec<String> = report["diagnostics"]
+    let mut lines: Vec<String> = report["findings"]
         .as_array()
         .expect("a list")
         .iter()
@@ -419,6 +419,36 @@ fn check_covers_files_other_than_agents() {
     );
 }
 
+#[test]
+fn check_fix_refreshes_the_list_of_subagents() {
+    let context = TestContext::new();
+    let prompt =
+        "Hello\n<!-- adjutant:subagents:begin -->\nold\n<!-- adjutant:subagents:end -->\nBye\n";
+    context
+        .agent("search", "---\nname: search\ndescription: Finds things\n---\nYou find.\n")
+        .write("agents/main/system-prompt.md", prompt);
+    let stale = context.run(["check"]);
+    assert_eq!(stale.status.code(), Some(0), "an out-of-date list is a warning: {stale:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&stale.stdout),
+        "1 agent, 2 files checked: 0 errors, 1 warning\n"
+    );
+    let fixed = context.run(["check", "--fix"]);
+    assert_eq!(
+        (String::from_utf8_lossy(&fixed.stdout), String::from_utf8_lossy(&fixed.stderr)),
+        (
+            "1 agent, 2 files checked: 0 errors, 0 warnings\n".into(),
+            "the list in agents/main/system-prompt.md was renewed\n".into()
+        )
+    );
+    let file = context.root().join("agents/main/system-prompt.md");
+    assert_eq!(
+        std::fs::read_to_string(file).unwrap(),
+        "Hello\n<!-- adjutant:subagents:begin -->\nSubagents you can call with `run_subagent`:\n\n\
+         - `search`: Finds things\n<!-- adjutant:subagents:end -->\nBye\n"
+    );
+}
+
 /// Findings of `check` for `.mcp.json`: severity, line and message.
 fn check_servers(servers: &str) -> Vec<(String, u64, String)> {
     let context = TestContext::new();
@@ -426,12 +456,12 @@ fn check_servers(servers: &str) -> Vec<(String, u64, String)> {
     let output = context.run(["check", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let text = |value: &Value| value.as_str().expect("text").to_owned();
-    let found = report["diagnostics"].as_array().expect("a list").iter();
+    let found = report["findings"].as_array().expect("a list").iter();
     found
         .map(|found| {
             assert_eq!(found["file"], ".mcp.json");
             let line = found["line"].as_u64().expect("a line");
-            (text(&found["severity"]), line, text(&found["message"]))
+            (text(&found["level"]), line, text(&found["message"]))
         })
         .collect()
 }

@@ -26,7 +26,8 @@ fn every_request_has_its_audit_entry_before_its_answer() {
         .iter()
         .filter(|line| line["operation"] != "gateway_start")
         .map(|line| {
-            ["agent", "operation", "server", "decision", "error"].map(|field| line[field].clone())
+            ["/caller/name", "/operation", "/server", "/decision", "/code"]
+                .map(|field| line.pointer(field).cloned().unwrap_or_default())
         })
         .collect();
     let expected = [
@@ -58,8 +59,8 @@ fn an_invalid_request_has_an_audit_entry(tool: &str, arguments: Value, error: &s
     }
     let line = fixture.audit_entries().pop().expect("a line");
     let operation = if error == "TOOL_NOT_FOUND" { "tools/call" } else { tool };
-    assert_eq!((&line["operation"], &line["error"]), (&json!(operation), &json!(error)), "{line}");
-    assert_eq!(line["agent"].as_str(), arguments["agent_id"].as_str(), "{line}");
+    assert_eq!((&line["operation"], &line["code"]), (&json!(operation), &json!(error)), "{line}");
+    assert_eq!(line["caller"]["name"].as_str(), arguments["agent_id"].as_str(), "{line}");
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn d4_a_changed_tool_is_reported_and_blocked_until_it_is_trusted() {
     assert!(checked.contains("server `lax`: the description of tool `"), "{checked}");
     assert!(checked.contains("invisible characters"), "{checked}");
 
-    assert_eq!(fixture.context.run(["trust", "strikt"]).status.code(), Some(1));
+    assert_eq!(fixture.context.run(["trust", "strikt"]).status.code(), Some(3));
     let trusted = fixture.context.run(["trust", "strict"]);
     assert!(String::from_utf8_lossy(&trusted.stdout).contains("strict: echo"), "{trusted:?}");
     let checked = fixture.context.run(["check", "--json"]).stdout;
@@ -349,7 +350,7 @@ fn a_process_that_holds_the_audit_lock_does_not_block_clients() {
     };
     assert_eq!(count("execute_tool", "good"), 3, "{entries:?}");
     assert_eq!(count("get_server_tools", "good"), 1, "{entries:?}");
-    assert!(entries.iter().any(|line| line["error"] == "TOOL_NOT_FOUND"), "{entries:?}");
+    assert!(entries.iter().any(|line| line["code"] == "TOOL_NOT_FOUND"), "{entries:?}");
     assert!(entries.iter().any(|line| line["operation"] == "list_servers"), "{entries:?}");
 }
 

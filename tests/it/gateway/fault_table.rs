@@ -130,7 +130,7 @@ fn a_server_that_ignores_a_cancellation_delays_nobody(transport: &str) {
     // The server hears of the cancellation before the entry of the call is written.
     wait_until("the entry of the call", || {
         let mut entries = stage.stage.audit_entries().into_iter();
-        entries.find(|entry| entry["error"] == "CANCELLED")
+        entries.find(|entry| entry["code"] == "CANCELLED")
     });
     assert_recovers(&mut client);
 }

@@ -303,7 +303,7 @@ fn other_line_breaks_between_tokens_are_a_parse_error(line_break: &str) {
     }
     assert_eq!(received_calls(&mut client).len(), 1, "the call before");
     let entries = fixture.audit_entries();
-    let refused = entries.iter().filter(|entry| entry["error"] == "PARSE_ERROR");
+    let refused = entries.iter().filter(|entry| entry["code"] == "PARSE_ERROR");
     let refused: Vec<_> = refused.map(|entry| (&entry["server"], &entry["tool"])).collect();
     assert_eq!(refused, [(&json!("good"), &json!("echo")); 3], "{entries:#?}");
 }
@@ -606,7 +606,7 @@ fn invalid_messages() -> Vec<InvalidMessageCase> {
 /// The audit entries of invalid messages: error, operation and tool.
 fn audited_invalid_messages(fixture: &GatewayContext) -> Vec<(String, Value, Value)> {
     let entries = fixture.audit_entries().into_iter().filter_map(|entry| {
-        let error = entry["error"].as_str()?.to_owned();
+        let error = entry["code"].as_str()?.to_owned();
         let is_meant = matches!(error.as_str(), "PARSE_ERROR" | "INVALID_REQUEST");
         is_meant.then(|| (error, entry["operation"].clone(), entry["tool"].clone()))
     });
@@ -694,7 +694,7 @@ fn arguments_that_are_not_an_object_are_rejected_and_audited(arguments: &str) {
         assert_eq!(answer["error"]["code"], -32602, "{body}: {answer}");
     }
     let entries = fixture.audit_entries();
-    let entries = entries.iter().map(|entry| (&entry["operation"], &entry["error"]));
+    let entries = entries.iter().map(|entry| (&entry["operation"], &entry["code"]));
     let expected = (&json!("execute_tool"), &json!("INVALID_ARGUMENT"));
     assert_eq!(entries.collect::<Vec<_>>(), [expected; 3]);
 }
@@ -787,7 +787,7 @@ fn f5_a_request_with_an_id_in_use_gets_one_error() {
     let refused = client.wait_for_notification(|message| message["id"] == "a");
     assert_eq!(refused["error"]["code"], -32600, "{refused}");
     let entries = fixture.audit_entries();
-    let refused = entries.iter().filter(|entry| entry["error"] == "INVALID_REQUEST");
+    let refused = entries.iter().filter(|entry| entry["code"] == "INVALID_REQUEST");
     let tools: Vec<&Value> = refused.map(|entry| &entry["tool"]).collect();
     assert_eq!(tools, ["echo"; 2], "{entries:#?}");
     // The id is free once the cancelled call has ended.
@@ -907,7 +907,7 @@ fn a_call_is_cancelled_by_its_id_in_any_json_escaping() {
     );
     wait_until("the cancellation of the call", || {
         let entries = fixture.audit_entries();
-        entries.iter().any(|entry| entry["error"] == "CANCELLED").then_some(())
+        entries.iter().any(|entry| entry["code"] == "CANCELLED").then_some(())
     });
 }
 

@@ -299,7 +299,7 @@ fn assert_nothing_ran(project: &GatewayContext, messages: usize) {
     assert!(!project.context.root().join("deleted").exists(), "the denied tool ran");
     let entries = project.context.audit_entries();
     let refused = entries.iter().filter(|entry| {
-        (&entry["error"], &entry["tool"]) == (&json!("PARSE_ERROR"), &json!("delete_all"))
+        (&entry["code"], &entry["tool"]) == (&json!("PARSE_ERROR"), &json!("delete_all"))
     });
     assert_eq!(refused.count(), messages);
     assert!(!entries.iter().any(|entry| entry["decision"] == "allow"), "{entries:?}");

@@ -237,13 +237,14 @@ fn a_server_that_needs_a_sign_in_reports_it_at_once_and_works_after_login() {
              must run `adjutant auth login far`."
         );
     }
-    assert_eq!(oauth.status()[0]["state"], "not signed in");
+    assert_eq!(oauth.status()[0]["sign_in"]["state"], "not_signed_in");
 
     oauth.sign_in();
     assert_works(&mut client);
     assert_eq!(oauth.browser_arguments(), None, "no browser was wanted");
     let status = oauth.status();
-    assert_eq!((&status[0]["state"], &status[0]["kept_in"]), (&json!("signed in"), &json!("file")));
+    let sign_in = &status[0]["sign_in"];
+    assert_eq!((&sign_in["state"], &sign_in["kept_in"]), (&json!("signed_in"), &json!("file")));
 
     // A new process does not need a new sign-in.
     drop(client);
@@ -276,7 +277,7 @@ fn j6_stored_tokens_are_private_and_outside_the_project() {
     assert!(forgotten.status.success(), "{}", stderr_of(&forgotten));
     assert!(oauth.credential_files().is_empty());
     let again = oauth.fixture.context.run(["auth", "logout", "far"]);
-    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(again.status.code(), Some(3));
 }
 
 #[test]
@@ -396,7 +397,7 @@ fn an_agents_own_server_uses_the_sign_in_of_that_agent() {
     oauth.sign_in_as(["auth", "login", "own", "--no-browser", "--agent", "clerk"]);
     let status = oauth.status();
     let own = status.as_array().unwrap().iter().find(|line| line["server"] == "own").unwrap();
-    assert_eq!((&own["agent"], &own["state"]), (&json!("clerk"), &json!("signed in")));
+    assert_eq!((&own["agent"], &own["sign_in"]["state"]), (&json!("clerk"), &json!("signed_in")));
 }
 
 #[test]
@@ -414,7 +415,7 @@ fn a_server_that_needs_no_sign_in_says_so() {
             "keyed",
             "`keyed` asks for no sign-in: its entry has an `Authorization` header of its own",
         ),
-        ("oppen", "`.mcp.json` has no server `oppen`; is `open` meant?"),
+        ("oppen", "`.mcp.json` has no server `oppen`: did you mean `open`?"),
     ] {
         let ended = fixture.context.run(["auth", "login", server, "--no-browser"]);
         assert_eq!(stderr_of(&ended).trim(), format!("error: {expected}"));

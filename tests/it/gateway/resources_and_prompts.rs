@@ -90,7 +90,9 @@ fn assert_all_requests_audited(fixture: &GatewayContext) {
     let lines = fixture.audit_entries();
     let find = |operation: &str, decision: &str| {
         lines.iter().find(|line| {
-            line["operation"] == operation && line["decision"] == decision && line["agent"] == "dev"
+            line["operation"] == operation
+                && line["decision"] == decision
+                && line["caller"]["name"] == "dev"
         })
     };
     assert_eq!(find("resources/read", "allow").unwrap()["server"], "one", "{lines:#?}");
@@ -169,13 +171,13 @@ fn an_identified_agent_gets_the_resources_and_prompts_of_its_servers(command: &s
     assert_eq!(rpc_error_code(&odd), "INVALID_ARGUMENT");
     assert_eq!(ask(json!(""), "resources/list", json!({}))["resources"], json!([]));
     let lines = fixture.audit_entries();
-    let is_odd = |line: &&Value| line["error"] == "INVALID_ARGUMENT";
+    let is_odd = |line: &&Value| line["code"] == "INVALID_ARGUMENT";
     let odd: Vec<&Value> = lines.iter().filter(is_odd).map(|line| &line["operation"]).collect();
     assert_eq!(odd, ["resources/list"], "a request that makes no sense has its line too");
     let by = |operation: &str, agent: &str, decision: &str| {
         lines.iter().any(|line| {
             let same = line["operation"] == operation && line["decision"] == decision;
-            same && line["agent"] == agent
+            same && line["caller"]["name"] == agent
         })
     };
     assert!(by("resources/read", "dev", "allow") && by("prompts/get", "dev", "deny"), "{lines:#?}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use adjutant::audit::{ArgumentDetail, AuditEntry, AuditLog, AuditOptions};
-use adjutant::identity::KnownBy;
+use adjutant::identity::{Caller, KnownBy};
 use adjutant::util::RunId;
 use serde_json::json;
 
@@ -39,16 +39,15 @@ fn write_audit_entry(path: &Path, number: usize, retention: Option<Duration>) {
     };
     let mut line =
         AuditEntry::new("execute_tool").with_target("db", Some(&format!("tool_{number}")));
-    line.agent = Some("dev".to_owned());
-    line.known_by = Some(KnownBy::Pipe);
+    line.caller = Some(Caller::new("dev", KnownBy::Pipe));
     if number == 2 {
         line =
             line.with_denial("DENIED_BY_POLICY", "`dev` may not use `tool_2` of `db`".to_owned());
         line.run_id = Some(RunId::new());
         line.call_id = Some("toolu_2".to_owned());
         line.arguments = Some(json!({ "path": "/srv/ä\n\u{1b}", "limit": 1.5 }));
-        (line.latency_us, line.request_bytes, line.response_bytes) =
-            (Some(1_500), Some(40), Some(0));
+        line.duration = Some(Duration::from_micros(1_500));
+        (line.request_bytes, line.response_bytes) = (Some(40), Some(0));
     }
     AuditLog::open(path, options).write(&line).unwrap();
 }

@@ -181,7 +181,7 @@ fn hook_attests_over_the_socket_and_its_files_are_private() {
     attest(&context, &hook_payload("t1", "run_subagent", None));
     assert_eq!(call_run_subagent(&mut client, "t1")["structuredContent"]["result"], "done");
     let line = newest_audit_entry(&context);
-    assert_eq!([&line["agent"], &line["known_by"]], ["main", "attested"]);
+    assert_eq!([&line["caller"]["name"], &line["caller"]["known_by"]], ["main", "attested"]);
     assert_eq!(line["call_id"], unique_call_id("t1"));
 
     attest(&context, &hook_payload("t2", "run_subagent", Some("code-reviewer")));
@@ -193,7 +193,7 @@ fn hook_attests_over_the_socket_and_its_files_are_private() {
     );
     // Without an attestation the caller is the fallback.
     assert_eq!(call_run_subagent(&mut client, "t3")["structuredContent"]["result"], "done");
-    assert_eq!(newest_audit_entry(&context)["known_by"], "fallback");
+    assert_eq!(newest_audit_entry(&context)["caller"]["known_by"], "fallback");
 
     client.disconnect();
     client.wait_for_exit();
@@ -220,7 +220,7 @@ fn standalone_gateway_accepts_attestations_like_serve() {
     let is_known = |agent: &str, known_by: &str, decision: &str| {
         let line = newest_audit_entry(&context);
         assert_eq!(
-            [&line["agent"], &line["known_by"], &line["decision"]],
+            [&line["caller"]["name"], &line["caller"]["known_by"], &line["decision"]],
             [agent, known_by, decision],
             "{line}"
         );
@@ -295,17 +295,20 @@ fn c1_claiming_another_agents_name_is_an_identity_mismatch(agent: Option<&str>, 
     );
     assert!(result_text(&told).starts_with(&expected), "{told}");
     let line = newest_audit_entry(&context);
-    assert_eq!([&line["agent"], &line["decision"]], [known, "deny"]);
+    assert_eq!([&line["caller"]["name"], &line["decision"]], [known, "deny"]);
 
     attest(&context, &hook_payload("t2", "run_subagent", agent));
     let asked = json!({"agent_name": "for-main", "prompt": "x", "agent_id": claimed});
     let told = call_tool(&mut client, "t2", "run_subagent", &asked);
     assert!(result_text(&told).starts_with(&expected), "{told}");
-    assert_eq!(newest_audit_entry(&context)["error"], "IDENTITY_MISMATCH");
+    assert_eq!(newest_audit_entry(&context)["code"], "IDENTITY_MISMATCH");
     // `run_subagents` checks the claim of each task.
     attest(&context, &hook_payload("t3", "run_subagents", agent));
     let told = call_tool(&mut client, "t3", "run_subagents", &json!({"tasks": [asked]}));
-    assert_eq!(told["structuredContent"]["results"][0]["code"], "IDENTITY_MISMATCH", "{told}");
+    assert_eq!(
+        told["structuredContent"]["results"][0]["error"]["code"], "IDENTITY_MISMATCH",
+        "{told}"
+    );
 }
 
 #[test]
@@ -353,7 +356,7 @@ fn c2_attestations_of_unrelated_processes_and_other_users_are_rejected() {
         assert_eq!(said, "nothing", "the server looks who it is");
     }
     assert_eq!(call_run_subagent(&mut client, "t1")["structuredContent"]["result"], "done");
-    assert_eq!(newest_audit_entry(&context)["known_by"], "fallback");
+    assert_eq!(newest_audit_entry(&context)["caller"]["known_by"], "fallback");
     // A child of the same `claude` is accepted, as every hook is.
     assert_eq!(send_to_socket(&path, AS_CHILD, &hook_payload("t2", "run_subagent", None)), "heard");
     // Invalid and oversized payloads are rejected.
@@ -367,7 +370,7 @@ fn c2_attestations_of_unrelated_processes_and_other_users_are_rejected() {
         "too long, though all of it is there"
     );
     assert_eq!(call_run_subagent(&mut client, "t2")["structuredContent"]["result"], "done");
-    assert_eq!(newest_audit_entry(&context)["known_by"], "attested");
+    assert_eq!(newest_audit_entry(&context)["caller"]["known_by"], "attested");
 }
 
 #[test]
@@ -434,7 +437,11 @@ fn c3_processes_below_an_agent_cannot_attest_or_start_runs() {
     }
     assert_eq!(hook_log(&context), "", "the hook wrote nothing");
     assert_eq!(call_run_subagent(&mut client, "t1")["structuredContent"]["result"], "done");
-    assert_eq!(newest_audit_entry(&context)["known_by"], "fallback", "nothing was attested");
+    assert_eq!(
+        newest_audit_entry(&context)["caller"]["known_by"],
+        "fallback",
+        "nothing was attested"
+    );
 }
 
 /// Sends a forged attestation to every hook socket, from a process below the server.
@@ -463,7 +470,11 @@ fn c3_attestations_of_processes_below_the_server_are_rejected() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert_eq!(call_run_subagent(&mut client, "t1")["structuredContent"]["result"], "done");
-    assert_eq!(newest_audit_entry(&context)["known_by"], "fallback", "nothing was attested");
+    assert_eq!(
+        newest_audit_entry(&context)["caller"]["known_by"],
+        "fallback",
+        "nothing was attested"
+    );
 }
 
 #[test]
@@ -498,7 +509,7 @@ fn c6_attestations_do_not_reach_another_project_of_the_same_user() {
     attest(&here, &hook_payload("t1", "run_subagent", Some("code-reviewer")));
     let told = call_run_subagent(&mut theirs, "t1");
     assert!(!result_text(&told).contains("code-reviewer"), "{told}");
-    assert_eq!(newest_audit_entry(&there)["known_by"], "fallback");
+    assert_eq!(newest_audit_entry(&there)["caller"]["known_by"], "fallback");
     assert!(
         result_text(&call_run_subagent(&mut ours, "t1"))
             .starts_with("CALLER_NOT_ALLOWED: `code-reviewer`")

@@ -79,11 +79,14 @@ fn c4_main_agent_and_subagent_are_distinguished_in_ten_of_ten_rounds(
     let of_reviewer = tool_use_ids(&transcripts, "/subagents/", true);
     for operation in ["run_subagent", "execute_tool"] {
         let lines = audit_entries_of(&fixture, operation);
-        assert!(lines.iter().all(|line| line["known_by"] == "attested"), "{lines:#?}\n{told}");
+        assert!(
+            lines.iter().all(|line| line["caller"]["known_by"] == "attested"),
+            "{lines:#?}\n{told}"
+        );
         let of = |agent: &str, ids: &[String]| -> Vec<Value> {
             let is_of = |line: &&Value| ids.iter().any(|id| line["call_id"] == *id);
             let found: Vec<Value> = lines.iter().filter(is_of).cloned().collect();
-            assert!(found.iter().all(|line| line["agent"] == agent), "{found:#?}");
+            assert!(found.iter().all(|line| line["caller"]["name"] == agent), "{found:#?}");
             found
         };
         let (main, reviewer) = (of("main", &of_main), of("code-reviewer", &of_reviewer));
@@ -112,7 +115,11 @@ fn without_hooks_both_callers_are_main_and_required_identity_rejects_them(versio
     let lines = audit_entries_of(&fixture, "run_subagent");
     assert_eq!(lines.len(), 2, "{told}");
     for line in &lines {
-        assert_eq!([&line["agent"], &line["known_by"]], ["main", "fallback"], "{line}");
+        assert_eq!(
+            [&line["caller"]["name"], &line["caller"]["known_by"]],
+            ["main", "fallback"],
+            "{line}"
+        );
     }
     fixture.write("agents/defaults.yaml", "identity: required\n");
     let told = run_both_agents(&fixture, 1);
@@ -121,7 +128,7 @@ fn without_hooks_both_callers_are_main_and_required_identity_rejects_them(versio
         let refused = lines.iter().skip(lines.len() - 2);
         for line in refused {
             assert_eq!(
-                [&line["decision"], &line["error"]],
+                [&line["decision"], &line["code"]],
                 ["deny", "CALLER_NOT_ALLOWED"],
                 "{told}"
             );
@@ -162,7 +169,7 @@ fn c3_a_native_subagent_with_a_shell_cannot_become_main(version: &str, hooks: In
     assert!(told.contains("forged toolu_"), "the attack was made: {told}");
     let lines = audit_entries_of(&fixture, "run_subagent");
     assert_eq!(lines.len(), 1, "{told}");
-    assert_eq!([&lines[0]["decision"], &lines[0]["error"]], ["deny", "IDENTITY_MISMATCH"]);
+    assert_eq!([&lines[0]["decision"], &lines[0]["code"]], ["deny", "IDENTITY_MISMATCH"]);
     let why = "two attestations of this call contradict each other";
     assert_eq!(lines[0]["reason"], why, "{}", lines[0]);
 }
@@ -211,7 +218,8 @@ fn standalone_gateway_distinguishes_main_agent_and_subagent(version: &str, hooks
     let said: Vec<[&str; 4]> = lines
         .iter()
         .map(|line| {
-            ["agent", "known_by", "decision", "error"].map(|key| line[key].as_str().unwrap_or(""))
+            ["/caller/name", "/caller/known_by", "/decision", "/code"]
+                .map(|key| line.pointer(key).and_then(Value::as_str).unwrap_or(""))
         })
         .collect();
     let expected = [

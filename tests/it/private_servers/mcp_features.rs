@@ -56,7 +56,7 @@ fn cancelling_a_run_cancels_its_call_downstream(version: &str) {
     client.notify("notifications/cancelled", json!({ "requestId": call, "reason": "enough" }));
     wait_until("the entry of the call", || {
         let mut entries = fixture.audit_entries().into_iter();
-        entries.find(|entry| entry["error"] == "CANCELLED")
+        entries.find(|entry| entry["code"] == "CANCELLED")
     });
     let asked = start_call(&mut client, "worker", "CALL mcp__own__cancelled {}");
     let answer = client.answer(asked);

@@ -35,7 +35,7 @@ fn background_job_of_a_real_shell_is_killed_at_the_timeout(version: &str) {
     });
     let answer = client.answer(call);
     let report = &answer["_meta"]["adjutant/error"];
-    assert_eq!([&report["code"], &report["partial"]], ["TIMEOUT", "on it"], "{answer}");
+    assert_eq!([&report["error"]["code"], &report["partial"]], ["TIMEOUT", "on it"], "{answer}");
     let run = answer.pointer("/_meta/adjutant~1error/run_id").and_then(|run| run.as_str()).unwrap();
     assert_gone_within_5_s("a real shell's jobs", &family, run);
 }

@@ -65,6 +65,9 @@ fn ctrl_c_stops_a_run_and_reports_its_partial_answer() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let report = report(&output);
-    assert_eq!((&report["code"], &report["partial"]), (&json!("CANCELLED"), &json!("half")));
+    assert_eq!(
+        (&report["error"]["code"], &report["partial"]),
+        (&json!("CANCELLED"), &json!("half"))
+    );
     assert_gone_within_5_s("the run", &family, &entry.run.to_string());
 }

@@ -112,18 +112,12 @@ async fn failed_start_reports_its_cause_and_leaves_no_process() {
     let missing =
         start_error(ProcessSpec { program: "no-such-program".into(), ..good.clone() }).await;
     assert_eq!(missing, "there is no program `no-such-program`: install it, or name another");
-    let refused = start_error(ProcessSpec { program: plain, ..good.clone() }).await;
-    assert_eq!(
-        refused,
-        "`/tmp/.tmpWNkd40/plain` may not be executed: is it a program, and is it marked \
-         executable?"
-    );
-    let refused = start_error(ProcessSpec { program: script, ..good.clone() }).await;
-    assert_eq!(
-        refused,
-        "`/tmp/.tmpWNkd40/script` needs an interpreter that is not installed: look at its first \
-         line"
-    );
+    let refused = start_error(ProcessSpec { program: plain.clone(), ..good.clone() }).await;
+    let expected = "may not be executed: is it a program, and is it marked executable?";
+    assert_eq!(refused, format!("`{}` {expected}", plain.display()));
+    let refused = start_error(ProcessSpec { program: script.clone(), ..good.clone() }).await;
+    let expected = "needs an interpreter that is not installed: look at its first line";
+    assert_eq!(refused, format!("`{}` {expected}", script.display()));
     let nowhere =
         start_error(ProcessSpec { working_dir: "/no/such/folder".into(), ..good.clone() }).await;
     assert_eq!(

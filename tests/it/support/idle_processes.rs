@@ -12,7 +12,7 @@ use crate::support::wait::wait_until;
 /// The idle processes, from `adjutant runs list --all`.
 pub fn idle_processes(context: &TestContext) -> Vec<Value> {
     let entries = report(&context.run(["runs", "list", "--all", "--json"]));
-    entries.as_array().unwrap().iter().filter(|entry| entry["idle"] == true).cloned().collect()
+    entries.as_array().unwrap().iter().filter(|entry| entry["state"] == "kept").cloned().collect()
 }
 
 pub fn wait_for_idle_process(context: &TestContext) -> u64 {

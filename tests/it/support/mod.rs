@@ -6,6 +6,7 @@ pub mod http;
 pub mod idle_processes;
 pub mod mcp;
 pub mod real_claude;
+pub mod schemas;
 pub mod skip;
 pub mod terminal;
 pub mod text;
@@ -24,7 +25,7 @@ pub struct TestContext {
 }
 
 impl TestContext {
-    /// Creates an empty project.
+    /// Creates a project that has nothing but `.git`.
     pub fn new() -> Self {
         Self::with_program(env!("CARGO_BIN_EXE_adjutant").as_ref())
     }
@@ -38,7 +39,7 @@ impl TestContext {
             .tempdir()
             .expect("a temporary folder");
         fs::create_dir_all(folder.path().join("home")).expect("a home");
-        fs::create_dir_all(folder.path().join("project")).expect("a project");
+        fs::create_dir_all(folder.path().join("project/.git")).expect("a project");
         Self { folder, program: program.to_owned() }
     }
 
@@ -72,14 +73,22 @@ impl TestContext {
 
     /// The entries of the audit log so far. An entry is in the file before its call is answered.
     pub fn audit_entries(&self) -> Vec<Value> {
-        complete_lines(&self.audit_log())
+        let entries = complete_lines(&self.audit_log());
+        for entry in &entries {
+            schemas::assert_valid("audit_entry", entry);
+        }
+        entries
     }
 
     /// The events in the event log so far, in order. A running server writes them after it has answered: a test waits
     /// for the event that it expects, or for the server's exit.
     pub fn events(&self) -> Vec<Value> {
         let log = fs::read_to_string(self.root().join("data/events.jsonl"));
-        complete_lines(&log.unwrap_or_default())
+        let events = complete_lines(&log.unwrap_or_default());
+        for event in &events {
+            schemas::assert_valid("event", event);
+        }
+        events
     }
 
     /// The events of this name in the event log so far.

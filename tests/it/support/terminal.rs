@@ -21,8 +21,13 @@ pub struct PseudoTerminal {
 
 impl PseudoTerminal {
     /// Runs a command on an 80-column pseudo-terminal.
-    pub fn run(mut command: Command) -> Self {
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    pub fn run(command: Command) -> Self {
+        Self::run_with_columns(command, 80)
+    }
+
+    /// Runs a command on a pseudo-terminal of this width.
+    pub fn run_with_columns(mut command: Command, columns: u16) -> Self {
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let end = || OwnedFd::try_clone(&pty.slave).unwrap();
         let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use regex::Regex;
+use serde_json::Value;
 
 /// Patterns of changing parts and their replacements, in the order in which they are applied.
 static CHANGING_PARTS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
@@ -26,4 +27,15 @@ pub fn mask(text: &str) -> String {
     CHANGING_PARTS.iter().fold(text.to_owned(), |text, (pattern, placeholder)| {
         pattern.replace_all(&text, *placeholder).into_owned()
     })
+}
+
+/// The error of a report in one text, as a model sees it: `CODE: reason. Remedy.`
+pub fn error_text(report: &Value) -> String {
+    let text =
+        |key: &str| report["error"][key].as_str().unwrap_or_else(|| panic!("{key}: {report}"));
+    let (message, help) = (text("message").trim_end_matches('.'), text("help"));
+    let help = help.trim_end_matches('.');
+    let end = if help.ends_with('?') { "" } else { "." };
+    let (first, rest) = help.split_at(help.chars().next().map_or(0, char::len_utf8));
+    format!("{}: {message}. {}{rest}{end}", text("code"), first.to_uppercase())
 }

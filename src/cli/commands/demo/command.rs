@@ -1,5 +1,6 @@
 //! The steps of `adjutant demo`: choose the programs, show the permissions, delegate, print the events.
 
+use std::fmt::Display;
 use std::io;
 
 use clap::Args;
@@ -7,7 +8,7 @@ use clap::Args;
 use super::cast::DemoCast;
 use super::project::{DemoPage, DemoProject, SECRET};
 use super::{cast, play};
-use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output, runtime};
+use crate::cli::{CliCommand, CommandError, CommandResult, ErrorCode, ExitStatus, output, runtime};
 use crate::config::Settings;
 use crate::util::{shorten, strip_control_chars};
 
@@ -28,7 +29,7 @@ impl CliCommand for DemoArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         runtime::block_on(async {
             let done = run_steps(settings, self.scripted).await;
-            done.map_err(|error| failure(format_args!("the demo cannot go on: {error}")))?
+            done.map_err(|error| failed(format_args!("the demo cannot go on: {error}")))?
         })
     }
 }
@@ -63,7 +64,7 @@ async fn run_steps(settings: &Settings, scripted: bool) -> io::Result<CommandRes
 /// Prints the result. The demo has succeeded if the answer contains the secret of the page.
 fn print_result(answer: Option<&str>, cast: &DemoCast) -> CommandResult {
     if !answer.is_some_and(|answer| answer.contains(SECRET)) {
-        return Err(failure(
+        return Err(failed(
             "the answer of the page did not come back; run `adjutant doctor` to see why",
         ));
     }
@@ -81,6 +82,10 @@ fn print_result(answer: Option<&str>, cast: &DemoCast) -> CommandResult {
          README.md, docs/           five minutes to your own agent, and everything else",
     );
     Ok(ExitStatus::Success)
+}
+
+fn failed(message: impl Display) -> CommandError {
+    CommandError::new(ErrorCode::DemoFailed, message)
 }
 
 fn print_title(number: u32, text: &str) {

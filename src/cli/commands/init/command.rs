@@ -10,7 +10,9 @@ use similar::TextDiff;
 use super::changes::{self, FileChange, InitError, MAIN_PROMPT};
 use super::merge::SERVER_NAME;
 use crate::cli::output::error_with_causes;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, failure, output};
+use crate::cli::{
+    CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, JsonArgument, output,
+};
 use crate::config::Settings;
 
 /// Make a project ready for Claude Code: server, hooks, a first agent, the list of subagents
@@ -18,7 +20,8 @@ use crate::config::Settings;
 /// Puts the server `adjutant` into .mcp.json, the hooks that this version has into
 /// .claude/settings.json, a first agent into a project that has none, and the list of subagents
 /// between two marks in agents/main/system-prompt.md. What is there already is kept, byte for byte;
-/// run twice it changes nothing. Exit code 0; 1 if a file is not as it must be (nothing was changed).
+/// run twice it changes nothing. Exit code 0; 1 if a file is not as it must be (nothing was changed);
+/// 4 if a file cannot be read or written.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(after_long_help = "Examples:\n  adjutant init --dry-run\n  adjutant init\n  \
     adjutant init --refresh   # after agents were added, removed or described otherwise")]
@@ -29,18 +32,29 @@ pub(crate) struct InitArguments {
     /// Show what would change as a diff, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Print what was done as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: JsonArgument,
 }
 
 impl CliCommand for InitArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         let changes = apply(settings, *self).map_err(|error| {
-            failure(format_args!("{}\nnothing was changed", error_with_causes(&error)))
+            let code = match error {
+                InitError::Scratch(_) | InitError::Read { .. } | InitError::Write { .. } => {
+                    ErrorCode::IoFailed
+                }
+                InitError::NotText { .. }
+                | InitError::Link { .. }
+                | InitError::Json { .. }
+                | InitError::Marks { .. }
+                | InitError::NoSection => ErrorCode::ProjectFileInvalid,
+            };
+            CommandError::new(
+                code,
+                format_args!("{}\nnothing was changed", error_with_causes(&error)),
+            )
         })?;
-        print_report(settings, *self, &changes);
-        Ok(ExitStatus::Success)
+        report(settings, *self, &changes).print(self.format)
     }
 }
 
@@ -71,29 +85,28 @@ fn apply(settings: &Settings, arguments: InitArguments) -> Result<Vec<FileChange
     Ok(changes)
 }
 
-fn print_report(settings: &Settings, wishes: InitArguments, changes: &[FileChange]) {
+fn report(settings: &Settings, wishes: InitArguments, changes: &[FileChange]) -> CommandReport {
     let hints = if wishes.refresh { Vec::new() } else { hints(settings) };
-    if wishes.json {
-        let files =
-            changes.iter().map(|change| FileChangeReport::of(change, wishes.dry_run)).collect();
-        return output::print_json(&InitReport { dry_run: wishes.dry_run, files, hints });
+    let files = changes.iter().map(|change| FileChangeReport::of(change, wishes.dry_run)).collect();
+    let report = InitReport { dry_run: wishes.dry_run, files, hints };
+    let mut output = CommandReport::new(&report);
+    if env::current_dir().is_ok_and(|current| current != settings.root) {
+        output = output.message(format_args!("the project is `{}`", settings.root.display()));
     }
     for change in changes {
         if wishes.dry_run && change.is_needed() {
-            output::print(diff(change).trim_end());
+            output = output.data(diff(change).trim_end());
         } else if !wishes.dry_run {
-            output::print(format_args!("{:<8} {}", action(change), change.path));
+            output = output.data(format_args!("{:<8} {}", action(change), change.path));
         }
         if let Some(note) = &change.note {
-            output::print_message(format_args!("note: `{}` {note}", change.path));
+            output = output.message(format_args!("note: `{}` {note}", change.path));
         }
     }
     if wishes.dry_run && !changes.iter().any(FileChange::is_needed) {
-        output::print_message("nothing to change");
+        output = output.message("nothing to change");
     }
-    for hint in hints {
-        output::print_message(format_args!("hint: {hint}"));
-    }
+    report.hints.iter().fold(output, |output, hint| output.message(format_args!("hint: {hint}")))
 }
 
 #[derive(Serialize)]

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Serialize;
-
+use crate::api::{DecisionKind, DecisionObject};
 use crate::catalog::{Agent, RuleText, ServerLaunch, ToolRef};
+use crate::cli::format::plural;
 use crate::cli::permissions_view::{PermissionsView, shared_servers};
+use crate::cli::{CommandError, ErrorCode};
 use crate::config::Settings;
 use crate::policy::{Decision, GatewayRules, Verdict, builtin_tools};
 use crate::util::{Pattern, nearest_names, one_line};
@@ -17,7 +18,7 @@ use crate::util::{Pattern, nearest_names, one_line};
 /// Placeholder that equals no tool name: its verdict holds for every tool that no file names.
 const OTHER_TOOLS: &str = "any other tool";
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Matrix {
     pub(crate) agents: Vec<MatrixColumn>,
     pub(crate) rows: Vec<MatrixRow>,
@@ -25,7 +26,7 @@ pub(crate) struct Matrix {
     pub(crate) notes: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct MatrixColumn {
     pub(crate) name: String,
     /// True for a subagent of this project, false for a name that only the gateway rules contain.
@@ -33,7 +34,7 @@ pub(crate) struct MatrixColumn {
 }
 
 /// Permissions on one server, tool, pattern or built-in tool.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct MatrixRow {
     pub(crate) kind: RowKind,
     pub(crate) server: Option<String>,
@@ -44,8 +45,7 @@ pub(crate) struct MatrixRow {
     pub(crate) cells: Vec<Option<MatrixCell>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RowKind {
     Server,
     /// A tool that a file names.
@@ -59,13 +59,26 @@ pub(crate) enum RowKind {
 }
 
 /// Verdict for one agent and one row.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct MatrixCell {
     pub(crate) decision: Decision,
     pub(crate) rule: String,
     pub(crate) file: Option<PathBuf>,
     pub(crate) line: Option<u32>,
     pub(crate) reason: String,
+    /// Rules that allow some calls of a built-in tool, if none allows the tool as a whole.
+    pub(crate) patterns: Vec<String>,
+}
+
+impl MatrixCell {
+    /// `yes`, `no`, or the number of patterns that a call has to match.
+    pub(crate) fn word(&self) -> String {
+        match self.decision {
+            Decision::Allow if self.patterns.is_empty() => "yes".to_owned(),
+            Decision::Allow => plural(self.patterns.len(), "pattern"),
+            Decision::Deny => "no".to_owned(),
+        }
+    }
 }
 
 /// Agents and servers to include; an empty list includes all.
@@ -80,7 +93,13 @@ impl MatrixFilter<'_> {
     }
 }
 
-fn unknown_name_message(what: &str, wanted: &[String], known: &BTreeSet<String>) -> Option<String> {
+/// Returns the error on a wanted agent or server that is not known.
+fn unknown_name_error(
+    code: ErrorCode,
+    what: &str,
+    wanted: &[String],
+    known: &BTreeSet<String>,
+) -> Option<CommandError> {
     let name = wanted.iter().find(|name| !known.contains(*name))?;
     let near = nearest_names(name, known.iter().map(String::as_str));
     let list = |names: Vec<&str>| format!("`{}`", names.join("`, `"));
@@ -91,7 +110,8 @@ fn unknown_name_message(what: &str, wanted: &[String], known: &BTreeSet<String>)
         }
         (true, true) => "there is none at all".to_owned(),
     };
-    Some(format!("there is no {what} `{}`; {help}", one_line(name)))
+    let message = format!("there is no {what} `{}`", one_line(name));
+    Some(CommandError::new(code, message).with_help(help))
 }
 
 /// A shared server, or one that an agent declares.
@@ -115,12 +135,22 @@ impl Matrix {
         settings: &Settings,
         rights: &PermissionsView<'_>,
         filter: &MatrixFilter<'_>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CommandError> {
         let source = KnownNames::collect(settings, rights);
         match source.unknown_name(filter) {
             Some(reason) => Err(reason),
             None => Ok(Self::from_known(&source, filter)),
         }
+    }
+
+    /// Returns the cells for `--json`, row by row.
+    pub(crate) fn decisions(&self) -> Vec<DecisionObject> {
+        let cells = self.rows.iter().flat_map(|row| row.cells.iter().map(move |cell| (row, cell)));
+        let agents = self.agents.iter().cycle();
+        let cells = cells.zip(agents).filter_map(|((row, cell), agent)| {
+            cell.as_ref().map(|cell| cell.to_object(row, &agent.name))
+        });
+        cells.collect()
     }
 
     fn from_known(source: &KnownNames<'_>, filter: &MatrixFilter<'_>) -> Self {
@@ -149,8 +179,8 @@ impl<'r> KnownNames<'r> {
         Self { rights, valid_agents, shared_servers: shared_servers(settings) }
     }
 
-    /// Returns an error message with similar names if a requested agent or server is unknown.
-    fn unknown_name(&self, wanted: &MatrixFilter<'_>) -> Option<String> {
+    /// Returns an error with similar names if a requested agent or server is unknown.
+    fn unknown_name(&self, wanted: &MatrixFilter<'_>) -> Option<CommandError> {
         if wanted.agents.is_empty() && wanted.servers.is_empty() {
             return None;
         }
@@ -159,8 +189,9 @@ impl<'r> KnownNames<'r> {
         let broken = self.rights.snapshot.entries().iter().map(|entry| entry.name.clone());
         let agents = columns.iter().map(|column| column.name.clone()).chain(broken).collect();
         let servers = self.servers(&columns).into_iter().map(|server| server.name).collect();
-        unknown_name_message("agent", wanted.agents, &agents)
-            .or_else(|| unknown_name_message("server", wanted.servers, &servers))
+        unknown_name_error(ErrorCode::AgentNotFound, "agent", wanted.agents, &agents).or_else(
+            || unknown_name_error(ErrorCode::ServerNotFound, "server", wanted.servers, &servers),
+        )
     }
 
     fn rules(&self) -> Option<&GatewayRules> {
@@ -200,7 +231,9 @@ impl<'r> KnownNames<'r> {
         let shown = || columns.iter().filter_map(|column| self.valid_agents.get(&column.name));
         let names: BTreeSet<String> = shown().flat_map(|agent| named_builtins(agent)).collect();
         let cell = |column: &MatrixColumn, tool: &str| {
-            column.subagent.then(|| self.rights.evaluate_builtin(&column.name, tool).ok()).flatten()
+            let verdict = column.subagent.then(|| self.rights.evaluate_builtin(&column.name, tool));
+            let patterns = self.rights.call_patterns(&column.name, tool);
+            verdict?.ok().map(|verdict| MatrixCell { patterns, ..MatrixCell::from(verdict) })
         };
         names
             .into_iter()
@@ -208,10 +241,7 @@ impl<'r> KnownNames<'r> {
                 kind: RowKind::Builtin,
                 server: None,
                 private_to: None,
-                cells: columns
-                    .iter()
-                    .map(|column| cell(column, &tool).map(MatrixCell::from))
-                    .collect(),
+                cells: columns.iter().map(|column| cell(column, &tool)).collect(),
                 tool: Some(tool),
             })
             .collect()
@@ -331,6 +361,34 @@ fn tools_named_by(agent: &Agent, server: &str) -> Vec<String> {
     written.chain(permissions.filter_map(tool_of)).collect()
 }
 
+impl MatrixCell {
+    fn to_object(&self, row: &MatrixRow, agent: &str) -> DecisionObject {
+        DecisionObject {
+            decision: self.decision.into(),
+            agent: agent.to_owned(),
+            kind: match row.kind {
+                RowKind::Server => DecisionKind::Server,
+                RowKind::Tool => DecisionKind::Tool,
+                RowKind::Pattern => DecisionKind::Pattern,
+                RowKind::OtherTools => DecisionKind::OtherTools,
+                RowKind::Builtin => DecisionKind::Builtin,
+            },
+            target: match (&row.server, &row.tool) {
+                (Some(server), Some(tool)) => format!("{server}/{tool}"),
+                (Some(name), None) | (None, Some(name)) => name.clone(),
+                (None, None) => String::new(),
+            },
+            server: row.server.clone(),
+            tool: row.tool.clone(),
+            rule: Some(self.rule.clone()),
+            file: self.file.as_ref().map(|file| file.display().to_string()),
+            line: self.line,
+            reason: self.reason.clone(),
+            patterns: self.patterns.clone(),
+        }
+    }
+}
+
 impl From<Verdict> for MatrixCell {
     fn from(evaluation: Verdict) -> Self {
         Self {
@@ -339,6 +397,7 @@ impl From<Verdict> for MatrixCell {
             file: evaluation.rule.file.as_deref().map(PathBuf::from),
             line: evaluation.rule.line,
             reason: evaluation.reason,
+            patterns: Vec::new(),
         }
     }
 }

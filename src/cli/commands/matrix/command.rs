@@ -3,20 +3,20 @@
 use std::iter;
 
 use clap::Args;
-use comfy_table::TableComponent;
 
 use super::build::{Matrix, MatrixCell, MatrixColumn, MatrixFilter, MatrixRow, RowKind};
 use super::page;
 use crate::cli::permissions_view::PermissionsView;
-use crate::cli::table::ruled_table;
-use crate::cli::{CliCommand, CommandResult, ExitStatus, output, usage};
+use crate::cli::table::{Column, Table, wrap_line};
+use crate::cli::{
+    CliCommand, CommandError, CommandReport, CommandResult, ErrorCode, JsonArgument, output,
+};
 use crate::config::Settings;
-use crate::policy::Decision;
 use crate::util::{one_line, shorten};
 
 /// Show what every agent may use: servers, tools and built-in tools, each with its rule
 ///
-/// Exit code 0; 2 if an agent or a server is not known.
+/// Exit code 0; 2 if the rules are broken; 3 if an agent or a server is not known.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = "Examples:\n  adjutant matrix --agent dev\n  adjutant matrix --html > matrix.html"
@@ -30,29 +30,25 @@ pub(crate) struct MatrixArguments {
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
 
-    /// Print it as JSON
-    #[arg(long, conflicts_with = "html")]
-    json: bool,
+    #[command(flatten)]
+    format: JsonArgument,
 
     /// Print it as a page that needs nothing else
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     html: bool,
 }
 
 impl CliCommand for MatrixArguments {
     fn run(&self, settings: &Settings) -> CommandResult {
         let rights = PermissionsView::load(settings);
-        rights.rules().map_err(usage)?;
+        rights.rules().map_err(|reason| CommandError::new(ErrorCode::Undetermined, reason))?;
         let filter = MatrixFilter { agents: &self.agent, servers: &self.server };
-        let matrix = Matrix::build_checked(settings, &rights, &filter).map_err(usage)?;
+        let matrix = Matrix::build_checked(settings, &rights, &filter)?;
         for note in &matrix.notes {
-            output::print_message(format_args!("note: {note}"));
+            output::print_message(wrap_line(&format!("note: {note}")));
         }
-        output::print_result(self.json, &matrix, || match self.html {
-            true => page::to_html(&matrix),
-            false => to_text(&matrix),
-        });
-        Ok(ExitStatus::Success)
+        let text = if self.html { page::to_html(&matrix) } else { to_text(&matrix) };
+        CommandReport::new(&matrix.decisions()).data(text).print(self.format)
     }
 }
 
@@ -63,10 +59,7 @@ fn to_text(matrix: &Matrix) -> String {
     }
     let header = iter::once(String::new())
         .chain(matrix.agents.iter().map(|column| clean_cell(&column.name)));
-    let mut table = ruled_table(header);
-    table
-        .remove_style(TableComponent::HorizontalLines)
-        .remove_style(TableComponent::MiddleIntersections);
+    let mut table = Table::new(header.map(Column::text));
     for row in &matrix.rows {
         let cells = row.cells.iter().zip(&matrix.agents);
         let cells = cells.map(|(cell, agent)| format_cell(cell.as_ref(), agent));
@@ -91,11 +84,7 @@ fn row_label(row: &MatrixRow) -> String {
 
 fn format_cell(cell: Option<&MatrixCell>, agent: &MatrixColumn) -> String {
     let Some(cell) = cell else { return "·".to_owned() };
-    let word = match cell.decision {
-        Decision::Allow => "yes",
-        Decision::Deny => "no",
-    };
-    format!("{word}  {}", short_rule(cell, agent))
+    format!("{}  {}", cell.word(), short_rule(cell, agent))
 }
 
 /// Returns the path of the rule without the agent's prefix, which the column header shows.

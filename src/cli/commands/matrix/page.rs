@@ -5,7 +5,6 @@ use maud::{Markup, html};
 use super::build::{Matrix, MatrixCell, MatrixColumn, MatrixRow, RowKind};
 use super::command::short_rule;
 use crate::cli::html_page::{HtmlPage, page_text};
-use crate::policy::Decision;
 
 const TITLE: &str = "Who may do what";
 
@@ -85,10 +84,7 @@ fn matrix_row(row: &MatrixRow, agents: &[MatrixColumn]) -> Markup {
 
 fn matrix_cell(cell: Option<&MatrixCell>, agent: &MatrixColumn) -> Markup {
     let Some(cell) = cell else { return html! { td.none { "·" } } };
-    let (class, word) = match cell.decision {
-        Decision::Allow => ("allow", "yes"),
-        Decision::Deny => ("deny", "no"),
-    };
+    let class = cell.decision.as_str();
     let file = cell.file.as_ref().map(|file| page_text(&file.display().to_string()));
     let place = match (file, cell.line) {
         (Some(file), Some(line)) => format!("\n{file}:{line}"),
@@ -97,7 +93,7 @@ fn matrix_cell(cell: Option<&MatrixCell>, agent: &MatrixColumn) -> Markup {
     };
     html! {
         td class=(class) title={ (page_text(&cell.reason)) (place) } {
-            span.word { (word) }
+            span.word { (cell.word()) }
             span.rule { (page_text(&short_rule(cell, agent))) }
         }
     }

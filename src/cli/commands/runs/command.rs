@@ -3,11 +3,12 @@
 use std::io;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 use super::{page, text};
+use crate::api::{IdMatch, RunObject, match_id};
 use crate::cli::{
-    CliCommand, CommandAccess, CommandError, CommandResult, ExitStatus, failure, output,
+    CliCommand, CommandAccess, CommandError, CommandReport, CommandResult, ErrorCode, ExitStatus,
+    JsonArgument, output, store_unavailable,
 };
 use crate::config::Settings;
 use crate::events::{RunTimeline, event_path, read_timelines};
@@ -24,7 +25,7 @@ pub(crate) enum RunsCommand {
     ///
     /// From any terminal, whichever `adjutant` of this project started it. Exit code 0.
     #[command(
-        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs list --json | jq -r '.[].run'\n  adjutant runs list --all"
+        after_long_help = "Examples:\n  adjutant runs list\n  adjutant runs list --json | jq -r '.[].run_id'\n  adjutant runs list --all"
     )]
     List {
         /// Show the newest 50 of the record, those that are over too, and processes that wait for a call
@@ -36,25 +37,27 @@ pub(crate) enum RunsCommand {
     },
     /// Show one run: a time line with durations, tools, refusals and cost
     ///
-    /// From what data/events.jsonl has, for runs that are over and for those that go on. Exit code 0; 1 if there is no such run,
-    /// or more than one.
+    /// From what data/events.jsonl has, for runs that are over and for those that go on. Exit code 0; 2 if there is more
+    /// than one such run; 3 if there is none.
     #[command(
         after_long_help = "Examples:\n  adjutant runs show last\n  adjutant runs show 8f3a --html > run.html"
     )]
-    Show(ShowArguments),
+    Show(ShowRunArguments),
     /// End a run; its caller is told that it was cancelled
     ///
-    /// Exit code 0; 1 if there is no such run, or more than one.
+    /// Exit code 0; 1 if it does not end; 2 if there is more than one such run; 3 if there is none.
     #[command(after_long_help = "Example:\n  adjutant runs stop 8f3a")]
     Stop {
-        /// The run's id, or as much of its beginning or end as makes it unique
+        /// The run's id, or as much of its beginning or end as makes it unique; `last` for the newest
         run: String,
+        #[command(flatten)]
+        format: JsonArgument,
     },
 }
 
 /// `adjutant runs show`.
 #[derive(Debug, Args)]
-pub(crate) struct ShowArguments {
+pub(crate) struct ShowRunArguments {
     /// The run's id, or as much of its beginning or end as makes it unique; `last` for the newest
     run: String,
     /// Print JSON for a program
@@ -83,7 +86,7 @@ impl CliCommand for RunsCommand {
             Self::List { all: true, json } => list_recorded(settings, *json),
             Self::List { all: false, json } => list(settings, *json),
             Self::Show(arguments) => show(settings, arguments),
-            Self::Stop { run } => stop(settings, run),
+            Self::Stop { run, format } => stop(settings, run)?.print(*format),
         }
     }
 }
@@ -95,7 +98,8 @@ fn registry_entries(settings: &Settings) -> io::Result<Vec<RunEntry>> {
 fn list(settings: &Settings, json: bool) -> CommandResult {
     let mut entries = registry_entries(settings)?;
     entries.retain(|entry| !entry.idle);
-    output::print_list(json, &entries, "nothing is running", || text::registry_table(&entries));
+    let objects: Vec<RunObject> = entries.iter().map(RunEntry::to_object).collect();
+    output::print_list(json, &objects, "nothing is running", || text::registry_table(&entries));
     Ok(ExitStatus::Success)
 }
 
@@ -109,11 +113,15 @@ fn list_recorded(settings: &Settings, json: bool) -> CommandResult {
     runs.reverse();
     runs.truncate(MAX_RUNS);
     if json {
-        let runs = runs.iter().map(Listed::Run);
-        output::print_json(&runs.chain(idle.iter().map(Listed::Idle)).collect::<Vec<_>>());
+        let runs = runs.iter().map(|run| run.to_object(false));
+        output::print_json(&runs.chain(idle.iter().map(RunEntry::to_object)).collect::<Vec<_>>());
         return Ok(ExitStatus::Success);
     }
-    output::print_list(false, &runs, "no run is recorded", || text::table(&runs));
+    if runs.is_empty() {
+        output::print_message("no run is recorded");
+    } else {
+        output::print(text::table(&runs));
+    }
     if !idle.is_empty() {
         output::print_message("these processes wait for a call:");
         output::print(text::registry_table(&idle));
@@ -121,36 +129,31 @@ fn list_recorded(settings: &Settings, json: bool) -> CommandResult {
     Ok(ExitStatus::Success)
 }
 
-/// An element of `runs list --all --json`.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Listed<'a> {
-    Run(&'a RunTimeline),
-    Idle(&'a RunEntry),
-}
-
 fn recorded_runs(settings: &Settings) -> Result<Vec<RunTimeline>, CommandError> {
     read_timelines(&event_path(&settings.data_dir()), None)
-        .map_err(|error| failure(format_args!("the events cannot be read: {error}")))
+        .map_err(|error| store_unavailable(format_args!("the events cannot be read: {error}")))
 }
 
-fn show(settings: &Settings, arguments: &ShowArguments) -> CommandResult {
+fn show(settings: &Settings, arguments: &ShowRunArguments) -> CommandResult {
     let runs = recorded_runs(settings)?;
     let run = match arguments.run.as_str() {
         "last" => runs.last().ok_or_else(|| not_recorded("last"))?,
         wanted => the_only(wanted, &runs, |run| run.run_id)?.ok_or_else(|| not_recorded(wanted))?,
     };
-    output::print_result(arguments.json, run, || match (arguments.timing, arguments.html) {
-        (true, _) => text::format_timing(run),
-        (false, true) => page::to_html(run, &related_runs(run, &runs)),
-        (false, false) => text::format_run(run).trim_end().to_owned(),
+    output::print_result(arguments.json, &run.to_object(true), || {
+        match (arguments.timing, arguments.html) {
+            (true, _) => text::format_timing(run),
+            (false, true) => page::to_html(run, &related_runs(run, &runs)),
+            (false, false) => text::format_run(run).trim_end().to_owned(),
+        }
     });
     Ok(ExitStatus::Success)
 }
 
 fn not_recorded(wanted: &str) -> CommandError {
     let wanted = one_line(wanted);
-    failure(format_args!("no run `{wanted}` is recorded: `adjutant runs list --all` shows what is"))
+    CommandError::new(ErrorCode::RunNotFound, format_args!("no run `{wanted}` is recorded"))
+        .with_help("`adjutant runs list --all` shows what is")
 }
 
 /// Returns the runs of the same main session, including this one.
@@ -163,25 +166,36 @@ fn related_runs<'a>(run: &RunTimeline, runs: &'a [RunTimeline]) -> Vec<&'a RunTi
     runs.iter().filter(is_near).collect()
 }
 
-fn stop(settings: &Settings, wanted: &str) -> CommandResult {
+fn stop(settings: &Settings, wanted: &str) -> Result<CommandReport, CommandError> {
     let registry = RunRegistry::at(&settings.data_dir());
     let entries = registry.list()?;
-    let entry = the_only(wanted, &entries, |entry| entry.run)?.ok_or_else(|| {
+    let entry = match wanted {
+        "last" => entries.iter().rfind(|entry| !entry.idle),
+        wanted => the_only(wanted, &entries, |entry| entry.run)?,
+    };
+    let entry = entry.ok_or_else(|| {
         let wanted = one_line(wanted);
-        failure(format_args!("no run `{wanted}` is going on: `adjutant runs list` shows what is"))
+        CommandError::new(ErrorCode::RunNotFound, format_args!("no run `{wanted}` is going on"))
+            .with_help("`adjutant runs list` shows what is")
     })?;
     let run = entry.run;
     match stop_run(&registry, entry) {
         Ok(StopOutcome::Ended) => {
             let agent = one_line(&entry.agent);
-            output::print_message(format_args!("run {run} of `{agent}` is over"));
-            Ok(ExitStatus::Success)
+            Ok(CommandReport::new(&stopped_run(settings, entry))
+                .message(format_args!("run {run} of `{agent}` is over")))
         }
-        Ok(StopOutcome::Survived) => Err(failure(format_args!(
-            "run {run} did not end: look at process {} and try again",
-            entry.pid.unwrap_or_default()
-        ))),
-        Err(error) => Err(failure(format_args!("run {run} could not be told to stop: {error}"))),
+        Ok(StopOutcome::Survived) => Err(CommandError::new(
+            ErrorCode::StopFailed,
+            format_args!(
+                "run {run} did not end: look at process {} and try again",
+                entry.pid.unwrap_or_default()
+            ),
+        )),
+        Err(error) => Err(CommandError::new(
+            ErrorCode::StopFailed,
+            format_args!("run {run} could not be told to stop: {error}"),
+        )),
     }
 }
 
@@ -191,20 +205,29 @@ fn the_only<'a, T>(
     runs: &'a [T],
     id: impl Fn(&T) -> RunId,
 ) -> Result<Option<&'a T>, CommandError> {
-    let mut found = runs.iter().filter(|run| matches_run_id(wanted, id(run)));
-    let (first, others) = (found.next(), found.count());
-    if others == 0 {
-        return Ok(first);
+    match match_id(wanted, runs, |run| id(run).to_string()) {
+        IdMatch::None => Ok(None),
+        IdMatch::One(run) => Ok(Some(run)),
+        IdMatch::Ambiguous(found) => {
+            let message = format!("`{}` could be any of {} runs", one_line(wanted), found.len());
+            let matches: Vec<String> = found.iter().map(|run| id(run).to_string()).collect();
+            let help = format!("give more of the id: {}", matches.join(", "));
+            let error = CommandError::new(ErrorCode::AmbiguousId, message).with_help(help);
+            Err(error.with_matches(matches))
+        }
     }
-    let (wanted, count) = (one_line(wanted), others + 1);
-    Err(failure(format_args!("`{wanted}` could be any of {count} runs: give more of the id")))
 }
 
-/// Returns true if `wanted` is the id of the run, or a prefix or suffix of it, with or without dashes.
+/// Returns a run that has been stopped: as recorded, or as it was while it was going on.
+fn stopped_run(settings: &Settings, entry: &RunEntry) -> RunObject {
+    let recorded = recorded_runs(settings).unwrap_or_default();
+    let recorded = recorded.iter().find(|run| run.run_id == entry.run);
+    recorded.map_or_else(|| entry.to_object(), |run| run.to_object(false))
+}
+
+/// Returns true if `wanted` is the id of the run, or a prefix or suffix of it, with or without hyphens.
 ///
 /// Suffixes count because ids begin with the time: those of one minute differ only at the end.
 pub(crate) fn matches_run_id(wanted: &str, run: RunId) -> bool {
-    let id = run.to_string();
-    let wanted = &wanted.replace('-', "");
-    !wanted.is_empty() && (id.starts_with(wanted) || id.ends_with(wanted))
+    match_id(wanted, &[run], RunId::to_string) != IdMatch::None
 }

@@ -47,7 +47,7 @@ fn facts(story: &RunTimeline) -> Markup {
     let mut rows =
         vec![("took", story.duration_ms.map_or_else(|| "-".to_owned(), format_duration))];
     rows.push(("spent", format_usage(story)));
-    rows.extend(story.error.as_ref().map(|error| ("why", error.clone())));
+    rows.extend(story.error.as_ref().map(|error| ("why", error.sentences())));
     rows.extend(story.session_id.as_ref().map(|id| ("conversation", id.clone())));
     rows.extend(story.transcript.as_ref().map(|path| ("transcript", path.clone())));
     html! {

@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use comfy_table::Table;
-
+use crate::api::short_id;
 use crate::cli::format::{format_age, format_duration, format_time, format_usd, plural};
-use crate::cli::table::{align_right, fit_width_around, plain_table};
+use crate::cli::table::{Column, Table};
 use crate::events::{RunTimeline, TimelineStep, TimelineStepKind};
 use crate::runs::RunEntry;
 use crate::util::{Timestamp, one_line, shorten};
@@ -30,39 +29,53 @@ pub(crate) fn format_run(story: &RunTimeline) -> String {
 }
 
 pub(crate) fn table(stories: &[RunTimeline]) -> Table {
-    let mut table = plain_table(["RUN", "AGENT", "CALLER", "BEGAN", "TOOK", "COST", "OUTCOME"]);
+    let mut table = Table::new([
+        Column::whole("RUN"),
+        Column::text("AGENT"),
+        Column::text("CALLER").drop(3),
+        Column::whole("BEGAN").drop(2),
+        Column::number("TOOK").drop(4),
+        Column::number("COST").drop(1),
+        Column::whole("OUTCOME"),
+    ]);
     for story in stories {
         table.add_row([
-            story.run_id.to_string(),
-            shorten(&one_line(&story.agent), 24),
-            shorten(&one_line(story.caller_name()), 24),
+            short_id(&story.run_id.to_string()).to_owned(),
+            one_line(&story.agent),
+            one_line(story.caller_name()),
             story.queued.strftime("%m-%d %H:%M:%S").to_string(),
             story.duration_ms.map_or_else(|| "-".to_owned(), format_duration),
             story.cost_usd.map_or_else(|| "-".to_owned(), format_usd),
-            story.outcome.clone().unwrap_or_else(|| "running".to_owned()),
+            story.outcome.as_deref().map_or_else(|| "running".to_owned(), one_line),
         ]);
     }
-    fit_width_around(&mut table, 0);
     table
 }
 
 /// Formats the entries of the run registry: current runs or idle processes.
 pub(crate) fn registry_table(entries: &[RunEntry]) -> Table {
-    let mut table =
-        plain_table(["RUN", "AGENT", "CALLER", "SINCE", "PID", "TURNS", "COST", "DOING"]);
+    let mut table = Table::new([
+        Column::whole("RUN"),
+        Column::text("AGENT"),
+        Column::text("CALLER").drop(3),
+        Column::number("SINCE").drop(5),
+        Column::number("PID").drop(1),
+        Column::number("TURNS").drop(2),
+        Column::number("COST").drop(4),
+        Column::text("DOING"),
+    ]);
     for entry in entries {
         table.add_row([
-            entry.run.to_string(),
+            short_id(&entry.run.to_string()).to_owned(),
             one_line(&entry.agent),
             one_line(&entry.caller),
             format_age(entry.since),
             entry.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             entry.progress.turns.to_string(),
             format_usd(entry.progress.cost_usd),
-            shorten(&one_line(&entry.progress.doing), 40),
+            one_line(&entry.progress.doing),
         ]);
     }
-    fit_width_around(&mut table, 0);
     table
 }
 
@@ -82,7 +95,7 @@ fn format_caller(story: &RunTimeline) -> String {
 fn format_outcome(story: &RunTimeline) -> String {
     let word = story.outcome.as_deref().unwrap_or("still running");
     match &story.error {
-        Some(error) => format!("{word}: {}", shorten(&one_line(error), 300)),
+        Some(error) => format!("{word}: {}", shorten(&one_line(&error.sentences()), 300)),
         None => word.to_owned(),
     }
 }
@@ -120,8 +133,12 @@ pub(crate) fn format_usage(story: &RunTimeline) -> String {
 }
 
 fn steps_table(story: &RunTimeline) -> Table {
-    let mut table = plain_table(["AT", "TOOK", "WHAT", ""]);
-    align_right(&mut table, &[0, 1]);
+    let mut table = Table::new([
+        Column::number("AT"),
+        Column::number("TOOK").drop(1),
+        Column::text("WHAT"),
+        Column::text("ABOUT"),
+    ]);
     for step in &story.steps {
         let took = step.duration_ms.map_or_else(String::new, format_duration);
         let at = format!("+{}", format_duration(elapsed_ms(story.queued, step.time)));
@@ -153,7 +170,7 @@ pub(crate) fn elapsed_ms(from: Timestamp, to: Timestamp) -> u64 {
 /// Formats one line per phase; `rest` is the time that no phase accounts for.
 pub(crate) fn format_timing(story: &RunTimeline) -> String {
     let spans: Vec<(&str, f64)> = story
-        .timing_ms
+        .timing
         .iter()
         .filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)))
         .collect();
@@ -169,7 +186,10 @@ pub(crate) fn format_timing(story: &RunTimeline) -> String {
         let share = (time / whole.max(0.1) * MAX_BAR_WIDTH).clamp(0.0, MAX_BAR_WIDTH);
         let bar: String =
             (0_u8..40).take_while(|column| f64::from(*column) < share).map(|_| '#').collect();
-        lines.push_str(&format!("{:<12} {time:>10.1} ms  {bar}\n", name.replace('_', " ")));
+        lines.push_str(&format!(
+            "{:<12} {time:>10.1} ms  {bar}\n",
+            name.trim_end_matches("_ms").replace('_', " ")
+        ));
     }
     lines.push_str(&format!("{:<12} {whole:>10.1} ms", "in all"));
     lines

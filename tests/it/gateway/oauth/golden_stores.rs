@@ -61,8 +61,11 @@ fn stored(oauth: &OAuthContext) -> String {
 fn a_stored_sign_in_is_read_and_rewritten_byte_for_byte_when_its_renewal_is_refused() {
     let oauth = signed_in("signed-in");
     let expected = json!([{
-        "server": "far", "agent": null, "state": "signed in", "expires_at": "2020-01-02T04:04:05Z", "renewable": true,
-        "scopes": ["tools", "offline_access"], "kept_in": "file",
+        "server": "far",
+        "sign_in": {
+            "state": "signed_in", "expires_at": "2020-01-02T04:04:05.000Z", "renewable": true,
+            "scopes": ["tools", "offline_access"], "kept_in": "file",
+        },
     }]);
     assert_eq!(oauth.status(), expected);
     assert_eq!(stored(&oauth), golden(&oauth, "signed-in"), "reading writes nothing");
@@ -78,9 +81,11 @@ fn a_stored_sign_in_is_read_and_rewritten_byte_for_byte_when_its_renewal_is_refu
 fn a_stored_end_of_a_sign_in_is_read_and_replaced_by_the_next_sign_in() {
     let oauth = signed_in("ended");
     let expected = json!([{
-        "server": "far", "agent": null, "state": "ended",
-        "detail": "its sign-in has ended: the server refused to renew it",
-        "expires_at": "2020-01-02T04:04:05Z", "renewable": true, "scopes": ["tools", "offline_access"],
+        "server": "far",
+        "sign_in": {
+            "state": "ended", "reason": "its sign-in has ended: the server refused to renew it",
+            "expires_at": "2020-01-02T04:04:05.000Z", "renewable": true, "scopes": ["tools", "offline_access"],
+        },
     }]);
     assert_eq!(oauth.status(), expected);
     oauth.sign_in();
@@ -98,8 +103,8 @@ fn a_sign_in_that_cannot_be_read_is_an_error_and_is_not_overwritten(variant: &st
     let oauth = signed_in(variant);
     let detail = format!("`{}{why}", file(&oauth).display());
     let status = oauth.status();
-    assert_eq!(status[0]["state"], "unknown");
-    assert!(status[0]["detail"].as_str().unwrap().ends_with(&detail), "{status}");
+    assert_eq!(status[0]["sign_in"]["state"], "unknown");
+    assert!(status[0]["sign_in"]["reason"].as_str().unwrap().ends_with(&detail), "{status}");
     let result = execute(&mut oauth.connect(), "far", "who", json!({}));
     assert_eq!(result["isError"], true, "{result}");
     assert_eq!(stored(&oauth), golden(&oauth, variant));

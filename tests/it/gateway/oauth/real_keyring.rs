@@ -115,7 +115,7 @@ fn j6_tokens_are_stored_in_a_real_keyring_from_login_to_logout() {
     let status = oauth.fixture.context.adjutant(["auth", "status", "--json"]);
     let status = desktop.with_session_env(status).output().unwrap();
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
-    assert_eq!(status[0]["kept_in"], "keyring", "{status}");
+    assert_eq!(status[0]["sign_in"]["kept_in"], "keyring", "{status}");
     // Without the desktop, the error is reported at once.
     let mut elsewhere = oauth.command();
     elsewhere.env_remove("DBUS_SESSION_BUS_ADDRESS").env_remove("XDG_RUNTIME_DIR");

@@ -66,7 +66,7 @@ fn a_refused_renewal_says_to_sign_in_again() {
         "{kept}"
     );
     let status = oauth.status();
-    assert_eq!(status[0]["state"], "ended");
+    assert_eq!(status[0]["sign_in"]["state"], "ended");
     oauth.server.refuse_renewals(false);
     oauth.sign_in();
     assert_works(&mut client);
@@ -156,7 +156,7 @@ fn logout_removes_tokens_from_a_keyring_that_was_disabled_since() {
 fn logout_fails_if_the_keyring_with_the_tokens_is_unreachable() {
     let oauth = signed_in_with_keyring();
     let output = oauth.fixture.context.run(["auth", "logout", "far"]);
-    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", stderr_of(&output));
     assert_eq!(
         stderr_of(&output),
         "error: STORE_UNAVAILABLE: the sign-in is kept in a keyring, and there is none here\n"
@@ -183,5 +183,5 @@ fn a_keyring_that_prompts_for_input_does_not_block_the_login() {
     let ended = login.wait_for_exit();
     assert!(ended.status.success(), "{}", stderr_of(&ended));
     assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
-    assert_eq!(oauth.status()[0]["kept_in"], "file");
+    assert_eq!(oauth.status()[0]["sign_in"]["kept_in"], "file");
 }
