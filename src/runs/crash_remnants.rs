@@ -206,7 +206,9 @@ mod tests {
 
         fn marked(run: RunId) -> Self {
             Self::start(
-                Command::new("sh").args(["-c", "read line"]).env("ADJUTANT_RUN", run.simple().to_string()),
+                Command::new("sh")
+                    .args(["-c", "read line"])
+                    .env("ADJUTANT_RUN", run.simple().to_string()),
             )
         }
 
