@@ -12,7 +12,7 @@ use crate::util::RunId;
 
 /// An audit entry in format 2. The order of the members is the order in the file.
 #[derive(Serialize, JsonSchema)]
-pub struct AuditLine<'a> {
+pub struct AuditEntryObject<'a> {
     pub format: u32,
     pub seq: u64,
     #[schemars(extend("format" = "date-time"))]

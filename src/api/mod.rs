@@ -23,7 +23,7 @@ mod session;
 mod token;
 
 pub use agent::{AgentObject, DefinitionState, SettingObject, SettingOrigin};
-pub use audit_entry::{AuditFault, AuditLine, AuditVerification, RemovedLines};
+pub use audit_entry::{AuditEntryObject, AuditFault, AuditVerification, RemovedLines};
 pub use common::{Caller, KnownBy, Usd, UtcTime, round_usd};
 pub use cost::{AgentStatsObject, CostObject};
 pub use decision::{DecisionKind, DecisionObject, DecisionWord};

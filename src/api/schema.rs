@@ -14,7 +14,7 @@ use super::{
 fn object_schemas() -> Vec<(&'static str, Value)> {
     vec![
         ("agent", schema_of::<agent::AgentObject>()),
-        ("audit_entry", schema_of::<audit_entry::AuditLine<'_>>()),
+        ("audit_entry", schema_of::<audit_entry::AuditEntryObject<'_>>()),
         ("audit_verification", schema_of::<audit_entry::AuditVerification>()),
         ("check", schema_of::<finding::CheckObject>()),
         ("cost", schema_of::<cost::CostObject>()),

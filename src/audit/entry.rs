@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::chain::RemovedEntries;
-use crate::api::{AuditLine, Caller, DecisionWord, RemovedLines};
+use crate::api::{AuditEntryObject, Caller, DecisionWord, RemovedLines};
 use crate::policy::{Decision, Verdict};
 use crate::util::{RunId, shorten, shorten_cow};
 
@@ -119,7 +119,7 @@ pub(crate) fn encode_entry(
     let (before, verdict) = (text.len(), line.verdict.as_deref());
     let rule = line.rule.as_deref().or(verdict.map(|verdict| &*verdict.rule.path));
     let reason = line.reason.as_deref().or(verdict.map(Verdict::message));
-    let stored = AuditLine {
+    let stored = AuditEntryObject {
         format: AUDIT_FORMAT,
         seq: position.seq,
         time: position.time,

@@ -108,7 +108,7 @@ impl RunId {
     }
 
     /// Formats the id without hyphens, as in names of files, in the environment of a process and in stored documents.
-    pub(crate) fn simple(self) -> impl fmt::Display {
+    pub fn simple(self) -> impl fmt::Display {
         self.0.simple()
     }
 }

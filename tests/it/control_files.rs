@@ -277,7 +277,7 @@ fn adjutants_own_files_can_neither_be_read_nor_searched(version: &str) {
         let result = report["result"].as_str().unwrap();
         let lines: BTreeSet<&str> = result.lines().collect();
         assert_eq!(lines, expected.lines().collect(), "{tool} {input}");
-        assert_eq!(report["denials"], json!([]), "{tool} {input}");
+        assert_eq!(report.get("denials"), None, "{tool} {input}");
     }
     let refused = [
         ("Read", json!({ "file_path": root.join("data/tool-pins.json") })),

@@ -246,7 +246,7 @@ fn an_audit_log_that_cannot_be_written_overrides_the_reason_of_a_refusal(
         fs::rename(&log, log.with_extension("before")).unwrap();
         fs::create_dir(&log).unwrap();
         let refused = server.call_tool("run_subagent", arguments.clone());
-        assert_eq!(refused["_meta"]["adjutant/error"]["code"], code, "{audit}: {refused}");
+        assert_eq!(refused["_meta"]["adjutant/error"]["error"]["code"], code, "{audit}: {refused}");
         wait_until("the end of the run that spent", || context.events_named("RunEnded").pop());
         assert_eq!(context.events_named("RunQueued").len(), 1, "{audit}: no other run");
     }

@@ -177,6 +177,9 @@ fn spinner(agent: &str) -> ProgressBar {
 fn print_report(report: &Report, json: bool, raw: bool) {
     if json {
         output::print_json(&report.to_object());
+        if let Outcome::Failed(failure) = &report.outcome {
+            output::print_error(failure.full_message());
+        }
         return;
     }
     match &report.outcome {

@@ -89,7 +89,10 @@ fn discovery_other_agents_cannot_find_or_reach_a_private_server() {
     // Naming the private server as a shared one fails too, and the error does not name its owner.
     let report =
         client.call_tool("run_subagent", json!({ "agent_name": "curious", "prompt": "SAY hi" }));
-    assert_eq!(report["_meta"]["adjutant/error"]["code"], "SERVER_UNAVAILABLE", "{report}");
+    assert_eq!(
+        report["_meta"]["adjutant/error"]["error"]["code"], "SERVER_UNAVAILABLE",
+        "{report}"
+    );
     assert!(!report.to_string().contains("librarian"), "{report}");
 }
 

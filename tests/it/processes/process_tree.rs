@@ -109,7 +109,8 @@ pub fn wait_for_tree(folder: &Path, run: &str, members: usize) -> Vec<TreeProces
 
 /// All processes with the marker of a run in their environment.
 pub fn processes_of_run(run: &str) -> Vec<TreeProcess> {
-    let marker = format!("ADJUTANT_RUN={run}");
+    // The variable has the id without hyphens, as all versions do.
+    let marker = format!("ADJUTANT_RUN={}", run.replace('-', ""));
     let carries = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|entry| entry == marker.as_bytes())

@@ -117,6 +117,6 @@ fn f3_event_log_that_fills_the_disk_stops_no_run_and_lost_events_are_reported() 
     [TIME]  INFO adjutant::gateway::config::active: [ROOT]/.mcp.json: there is no such file: no servers
     [TIME]  INFO adjutant::gateway::config::active: [ROOT]/.mcp-gateway-rules.json: there is no such file: nobody is allowed anything
     [TIME]  WARN adjutant::events::log: events cannot be recorded; runs go on reason="File too large (os error 27)" file=[ROOT]/data/events.jsonl
-    [TIME]  WARN adjutant::delegation::orchestrator: events could not be recorded missing=100 file=[ROOT]/data/events.jsonl
+    [TIME]  WARN adjutant::delegation::orchestrator: events could not be recorded missing=[COUNT] file=[ROOT]/data/events.jsonl
     "#);
 }

@@ -15,7 +15,7 @@ use crate::support::wait::wait_until;
 
 const WORKSPACE: &str = "---\ndescription: \"Works.\"\nsandbox: workspace\npermissions: { allow: [Bash, Write, Read] }\n---\n\nYou work.\n";
 /// Everything in the project of a test before the first run.
-const BEFORE: [&str; 1] = ["agents"];
+const BEFORE: [&str; 2] = [".git", "agents"];
 
 /// A project with one agent in a sandbox; `None`, with a message, if this cannot be tested here.
 fn project(version: &str, agent: &str) -> Option<ClaudeContext> {
@@ -93,7 +93,7 @@ fn an_agent_works_in_its_project_and_nowhere_else(version: &str) {
     assert_eq!(fs::read_to_string(root.join("made.txt")).unwrap(), "made\n");
     assert_eq!(fs::read_to_string(root.join("written.txt")).unwrap(), "by Write");
     assert!(context.model.requests().iter().all(|r| r.headers["x-api-key"] == "sk-ant-scripted"));
-    wait_until_clean(&root, &["agents", "made.txt", "written.txt"]);
+    wait_until_clean(&root, &[".git", "agents", "made.txt", "written.txt"]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_read_only_project_cannot_be_written() {
     assert!(output.contains("tmp-works"), "{output}");
     assert_eq!(
         left(&context.root()),
-        ["agents", "src"],
+        [".git", "agents", "src"],
         "a read-only project needs no placeholder"
     );
 }
@@ -151,7 +151,7 @@ fn a_session_goes_on_and_sees_its_own_transcript_only(version: &str) {
     assert!(requests.last().unwrap().body.to_string().contains("REMEMBER the-first"));
     let shown = context.adjutant(["sessions", "show", "worker", "--json"]).output().unwrap();
     let shown = crate::support::claude_context::report(&shown);
-    let transcript = shown["transcript"].as_str().unwrap_or_else(|| panic!("{shown}"));
+    let transcript = shown["agent_transcript_path"].as_str().unwrap_or_else(|| panic!("{shown}"));
     assert!(transcript.contains(&format!("data/transcripts/{id}/")), "{transcript}");
     let events = context.events_named("RunEnded");
     let told =
@@ -187,10 +187,10 @@ fn a_control_file_that_is_replaced_on_the_host_ends_the_run() {
     wait_until("the command runs", || root.join("up.txt").exists().then_some(()));
     fs::rename(root.join("new.json"), root.join(".mcp.json")).unwrap();
     let report = crate::support::claude_context::report(&running.wait_with_output().unwrap());
-    assert_eq!(report["code"], "INTERRUPTED", "{report}");
+    assert_eq!(report["error"]["code"], "INTERRUPTED", "{report}");
     assert!(report.to_string().contains(".mcp.json"), "{report}");
     let audited = context.audit_entries();
-    assert!(audited.iter().any(|entry| entry["error"] == "INTERRUPTED"), "{audited:?}");
+    assert!(audited.iter().any(|entry| entry["code"] == "INTERRUPTED"), "{audited:?}");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn symbolic_links_at_protected_paths_are_refused() {
     let Some(context) = project(NEW, WORKSPACE) else { return };
     std::os::unix::fs::symlink("elsewhere", context.root().join(".claude")).unwrap();
     let report = context.run("worker", "SAY hello");
-    assert_eq!(report["code"], "SANDBOX_UNAVAILABLE", "{report}");
+    assert_eq!(report["error"]["code"], "SANDBOX_UNAVAILABLE", "{report}");
     assert!(report.to_string().contains("symbolic link"), "{report}");
     assert!(context.model.requests().is_empty());
 }
@@ -276,7 +276,7 @@ fn without_a_sandbox_nothing_is_started(variables: &[(&str, &str)], reason: &str
     assert_eq!(report["result"], Value::Null);
     assert!(context.model.requests().is_empty());
     wait_until_clean(&context.root(), &BEFORE);
-    assert_eq!(report["code"], "SANDBOX_UNAVAILABLE", "{report}");
+    assert_eq!(report["error"]["code"], "SANDBOX_UNAVAILABLE", "{report}");
     assert_eq!(output.status.code(), Some(4));
 }
 
@@ -306,7 +306,7 @@ fn a_deadline_ends_everything_in_the_sandbox() {
     let marker = format!("27182{}", std::process::id());
     let command = format!("(setsid nohup sleep {marker} &); sleep {marker}");
     let report = context.run("worker", &format!("{}SAY done", bash(&command)));
-    assert_eq!(report["code"], "TIMEOUT", "{report}");
+    assert_eq!(report["error"]["code"], "TIMEOUT", "{report}");
     assert_eq!(super::processes_with(&marker), 0);
     wait_until_clean(&context.root(), &BEFORE);
 }

@@ -18,6 +18,7 @@ static CHANGING_PARTS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "[TIME]"),
         (pattern(r"127\.0\.0\.1:\d{4,5}\b"), "127.0.0.1:[PORT]"),
         (pattern(r"\bprocess \d+\b"), "process [PID]"),
+        (pattern(r"\bmissing=\d+\b"), "missing=[COUNT]"),
         (pattern(r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(run"), "since [TIME] (run"),
     ]
 });
