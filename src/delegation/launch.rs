@@ -10,11 +10,12 @@ use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use super::admit::{Admitted, RunLimits};
+use super::admit::Admitted;
 use super::authorize::invalid_agent;
 use super::file_access::ControlFiles;
 use super::in_session::ExpectedSession;
 use super::judge::OutputContract;
+use super::limits::RunLimits;
 use super::orchestrator::Orchestrator;
 use super::phase_timings::RunPhase;
 use super::pipeline::Run;

@@ -12,6 +12,7 @@ mod file_access;
 mod in_session;
 mod judge;
 mod launch;
+mod limits;
 mod one_shot;
 mod orchestrator;
 mod phase_timings;

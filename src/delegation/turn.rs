@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::admit::{LimitHit, RunLimits};
 use super::judge::{OutputContract, api_failure};
 use super::launch::PreparedLaunch;
+use super::limits::{LimitHit, RunLimits};
 use super::processes::{AgentProcess, RunObservations};
 use super::usage_meter::UsageMeter;
 use crate::claude::{ClaudeHandle, OpenError, ResultFrame, TurnEnd, TurnProgress, TurnResult};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::super::admit::LimitHit;
 use super::super::launch::{LaunchInputs, PreparedLaunch};
+use super::super::limits::LimitHit;
 use super::super::orchestrator::Orchestrator;
 use super::super::phase_timings::RunPhase;
 use super::super::process_spec::{create_run_dir, process_spec};

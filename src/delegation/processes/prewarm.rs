@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use super::super::admit::LimitHit;
 use super::super::launch::LaunchInputs;
+use super::super::limits::LimitHit;
 use super::super::orchestrator::Orchestrator;
 use super::super::process_spec::working_dir;
 use super::agent_process::{AgentProcess, AgentSpawn};
