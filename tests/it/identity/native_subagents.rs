@@ -7,7 +7,7 @@ use test_case::test_case;
 
 use super::{audit_entries_of, identity_project, run_main_agent, tool_use_ids};
 use crate::gateway::faulty;
-use crate::support::claude_context::{ClaudeContext, NEW, OLD};
+use crate::support::claude_context::{ClaudeContext, NEW, OLD, wait_for_servers_script};
 
 const ROUNDS: usize = 10;
 
@@ -59,7 +59,10 @@ fn run_both_agents(fixture: &ClaudeContext, times: usize) -> String {
     // At most 100 s: `claude` ends a command after 120 s.
     let wait = json!({ "command": format!(
         "for look in $(seq 900); do [ \"$({judged})\" -ge {all} ] && break; sleep 0.1; done") });
-    let script = format!("CALL Task {task}\n{}CALL Bash {wait}\nSAY done", call_script(times));
+    let is_old = fixture.claude.components().any(|part| part.as_os_str() == OLD);
+    let servers = wait_for_servers_script(if is_old { OLD } else { NEW });
+    let script =
+        format!("{servers}CALL Task {task}\n{}CALL Bash {wait}\nSAY done", call_script(times));
     String::from_utf8_lossy(&run_main_agent(fixture, &script).stdout).into_owned()
 }
 
