@@ -36,6 +36,23 @@ struct VariableGroup {
     names: &'static [&'static str],
 }
 
+/// Variables that say how to reach the network. A sandbox has no network, so none of them enters it.
+pub(super) const NETWORK_VARIABLES: &[&str] = &[
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+];
+
 const INHERITED_GROUPS: &[VariableGroup] = &[
     VariableGroup {
         reason: "programs and shells need it",
@@ -60,21 +77,7 @@ const INHERITED_GROUPS: &[VariableGroup] = &[
     VariableGroup {
         reason: "the way to the network",
         required_variable: None,
-        names: &[
-            "HTTP_PROXY",
-            "HTTPS_PROXY",
-            "NO_PROXY",
-            "ALL_PROXY",
-            "http_proxy",
-            "https_proxy",
-            "no_proxy",
-            "all_proxy",
-            "SSL_CERT_FILE",
-            "SSL_CERT_DIR",
-            "CURL_CA_BUNDLE",
-            "REQUESTS_CA_BUNDLE",
-            "NODE_EXTRA_CA_CERTS",
-        ],
+        names: NETWORK_VARIABLES,
     },
     VariableGroup {
         reason: "the model's API",
@@ -167,7 +170,8 @@ fn reason_to_inherit(name: &str, present: &BTreeSet<String>) -> Option<&'static 
     INHERITED_GROUPS.iter().filter(counts).find(named).map(|group| group.reason)
 }
 
-fn matches(pattern: &str, name: &str) -> bool {
+/// True if `name` is the pattern, or begins with the text before its final `*`.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
         None => pattern == name,

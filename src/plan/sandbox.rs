@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
+use super::environment::{NETWORK_VARIABLES, matches};
 use crate::catalog::SandboxSettings;
 use crate::process::sandbox::{
     Mount, MountKind, PathState, Placeholder, PortForward, SandboxLimits, SandboxSpec,
@@ -509,8 +510,9 @@ const MODEL_VARIABLES: [&str; 6] = [
     "CLAUDE_CONFIG_DIR",
 ];
 
-/// Inherited variables that have no meaning inside: other accounts, proxies, and folders that are not there.
-const OUTSIDE_ONLY: [&str; 26] = [
+/// Inherited variables that have no meaning inside, besides those of the network: other accounts, and folders that are
+/// not there.
+const OUTSIDE_ONLY: [&str; 13] = [
     "AWS_*",
     "GOOGLE_*",
     "AZURE_*",
@@ -522,32 +524,17 @@ const OUTSIDE_ONLY: [&str; 26] = [
     "VERTEX_REGION_*",
     "CLAUDE_CODE_USE_*",
     "CLAUDE_CODE_SKIP_*",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "ALL_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "all_proxy",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "CURL_CA_BUNDLE",
-    "REQUESTS_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
     "TMPDIR",
     "XDG_*",
 ];
 
 fn variables(facts: &SandboxFacts, folders: &[ExposedFolder]) -> Vec<SandboxVariable> {
     let is_kept = |variable: &&OuterVariable| {
-        let named = |pattern: &&str| match pattern.strip_suffix('*') {
-            Some(prefix) => variable.name.starts_with(prefix),
-            None => variable.name == **pattern,
-        };
+        let named = |pattern: &&str| matches(pattern, &variable.name);
         let own = ["PATH", "HOME", "USER", "LOGNAME", "SHELL"];
         let is_dropped = variable.is_inherited
-            && (OUTSIDE_ONLY.iter().any(named) || own.contains(&variable.name.as_str()));
+            && (OUTSIDE_ONLY.iter().chain(NETWORK_VARIABLES).any(named)
+                || own.contains(&variable.name.as_str()));
         !is_dropped && !MODEL_VARIABLES.iter().any(named)
     };
     let mut variables: BTreeMap<&str, SandboxVariable> = BTreeMap::new();
